@@ -1,0 +1,1 @@
+//! Deciding: how many replicas the load needs, and what surrounds every policy.
