@@ -1,1 +1,5 @@
-fn main() {}
+//! The `inflight` command.
+
+fn main() -> std::process::ExitCode {
+    inflight::cli::main()
+}

@@ -1,0 +1,39 @@
+//! The only place that reads a clock for the core.
+
+use std::time::{Instant, SystemTime};
+
+use inflight_core::Timestamp;
+
+/// The process's monotonic clock, as the core's timestamps, and its relation to calendar time.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    origin: Instant,
+    origin_calendar: SystemTime,
+}
+
+impl Clock {
+    /// Starts a clock whose origin is this moment.
+    #[must_use]
+    pub fn start() -> Self {
+        Self { origin: Instant::now(), origin_calendar: SystemTime::now() }
+    }
+
+    /// Returns the present moment.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        Timestamp::ORIGIN + self.origin.elapsed()
+    }
+
+    /// Returns the instant of a timestamp, for timers.
+    #[must_use]
+    pub fn instant(&self, at: Timestamp) -> Instant {
+        self.origin + at.since(Timestamp::ORIGIN)
+    }
+
+    /// Returns the calendar time of a timestamp, for people and journals; later changes of the
+    /// system's calendar do not move it.
+    #[must_use]
+    pub fn calendar(&self, at: Timestamp) -> SystemTime {
+        self.origin_calendar + at.since(Timestamp::ORIGIN)
+    }
+}
