@@ -1,0 +1,85 @@
+//! What is published of a fleet for people: its settings, its last decisions, its replicas.
+
+use std::cmp::Ordering;
+use std::collections::VecDeque;
+
+use inflight_core::load::Estimate;
+use inflight_core::{Decision, Replicas};
+
+/// How many decisions are kept for `decisions?limit=N`.
+pub const DECISIONS_KEPT: usize = 1000;
+
+/// What is published of a fleet.
+#[derive(Debug)]
+pub struct Board {
+    /// The policy's name, as the configuration says it.
+    pub policy: &'static str,
+    /// Slots of one replica, of the first model.
+    pub slots: u32,
+    /// The fewest replicas the fleet may have.
+    pub min: Replicas,
+    /// The most replicas the fleet may have.
+    pub max: Replicas,
+    /// The load as the scaler saw it at its last decision.
+    pub estimate: Option<Estimate>,
+    /// Whether the fleet's first decision was made and its minimum is ready.
+    pub is_ready: bool,
+    /// Replicas that ended although nobody asked them to, since our start.
+    pub crashes: u64,
+    decisions: VecDeque<Decision>,
+    made: DecisionCounts,
+}
+
+/// Decisions made since our start, by what they did to the size.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DecisionCounts {
+    /// They asked for more.
+    pub up: u64,
+    /// They asked for fewer.
+    pub down: u64,
+    /// They left the size as it was.
+    pub hold: u64,
+}
+
+impl Board {
+    /// Builds the board of a fleet that was not decided about.
+    #[must_use]
+    pub fn new(policy: &'static str, slots: u32, min: Replicas, max: Replicas) -> Self {
+        Self {
+            policy,
+            slots,
+            min,
+            max,
+            estimate: None,
+            is_ready: false,
+            crashes: 0,
+            decisions: VecDeque::new(),
+            made: DecisionCounts::default(),
+        }
+    }
+
+    /// Adds a decision and drops the oldest beyond [`DECISIONS_KEPT`].
+    pub fn push(&mut self, decision: Decision) {
+        let made = &mut self.made;
+        match decision.desired.cmp(&decision.current) {
+            Ordering::Greater => made.up += 1,
+            Ordering::Less => made.down += 1,
+            Ordering::Equal => made.hold += 1,
+        }
+        if self.decisions.len() == DECISIONS_KEPT {
+            self.decisions.pop_front();
+        }
+        self.decisions.push_back(decision);
+    }
+
+    /// Returns the last decisions, the newest first.
+    pub fn decisions(&self) -> impl Iterator<Item = &Decision> {
+        self.decisions.iter().rev()
+    }
+
+    /// Returns how many decisions were made since our start.
+    #[must_use]
+    pub fn made(&self) -> DecisionCounts {
+        self.made
+    }
+}

@@ -1,0 +1,109 @@
+//! The one guard of a request: it owns the count and the slot, and gives both back on every way
+//! out.
+
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use inflight_core::admission::{Outcome, Refusal};
+use inflight_core::{Bytes, ReplicaId, Ticket, Timestamp};
+
+use super::{Fleet, Wait};
+
+/// The replica that a request is bound to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bound {
+    /// Which.
+    pub replica: ReplicaId,
+    /// Where it listens.
+    pub address: SocketAddr,
+}
+
+/// A request in flight. Dropping it ends the request, as one whose client left unless
+/// [`Permit::finish`] said otherwise.
+pub struct Permit {
+    fleet: Arc<Fleet>,
+    ticket: Ticket,
+    arrived: Timestamp,
+    first_bound: Option<Timestamp>,
+    is_finished: bool,
+}
+
+impl Permit {
+    pub(super) fn new(fleet: Arc<Fleet>, ticket: Ticket, arrived: Timestamp) -> Self {
+        Self { fleet, ticket, arrived, first_bound: None, is_finished: false }
+    }
+
+    /// Returns when the request arrived.
+    #[must_use]
+    pub fn arrived(&self) -> Timestamp {
+        self.arrived
+    }
+
+    /// Waits for a slot.
+    ///
+    /// # Errors
+    /// The refusal, when the wait took too long.
+    pub async fn bound(&mut self) -> Result<Bound, Refusal> {
+        let bound = poll_fn(|cx| self.poll_bound(cx)).await?;
+        self.first_bound.get_or_insert_with(|| self.fleet.clock.now());
+        Ok(bound)
+    }
+
+    fn poll_bound(&mut self, cx: &Context<'_>) -> Poll<Result<Bound, Refusal>> {
+        let mut state = self.fleet.lock();
+        match &mut state.waits[self.ticket.key()] {
+            Wait::Granted(bound) => Poll::Ready(Ok(*bound)),
+            Wait::Refused(refusal) => Poll::Ready(Err(refusal.clone())),
+            Wait::Queued(waker) => {
+                *waker = Some(cx.waker().clone());
+                Poll::Pending
+            }
+            Wait::Nobody => {
+                debug_assert!(false, "a permit's place is its own until it ends");
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Counts body bytes that are held while the request waits; `false` says to hold no more.
+    #[must_use]
+    pub fn hold(&self, more: Bytes) -> bool {
+        let now = self.fleet.clock.now();
+        self.fleet.lock().gate.on_held_bytes(now, self.ticket, more)
+    }
+
+    /// Gives the slot of a replica back that took nothing of the request, and waits again, first
+    /// in the queue.
+    pub fn retry(&mut self) {
+        let now = self.fleet.clock.now();
+        let ticket = self.ticket;
+        self.fleet.with_gate(|state| {
+            state.gate.on_retry(now, ticket);
+            state.seat(ticket);
+        });
+        self.fleet.changed.notify_one();
+    }
+
+    /// Ends the request; a second call does nothing.
+    pub fn finish(&mut self, outcome: Outcome) {
+        if std::mem::replace(&mut self.is_finished, true) {
+            return;
+        }
+        let now = self.fleet.clock.now();
+        let ticket = self.ticket;
+        self.fleet.with_gate(|state| {
+            state.waits[ticket.key()] = Wait::Nobody;
+            state.gate.on_end(now, ticket, outcome);
+        });
+        let waited = self.first_bound.map(|at| at.since(self.arrived));
+        self.fleet.timings.on_end(now.since(self.arrived), waited);
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.finish(Outcome::ClientGone);
+    }
+}
