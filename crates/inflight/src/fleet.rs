@@ -144,6 +144,12 @@ impl Fleet {
         std::mem::take(&mut self.lock().drained)
     }
 
+    /// Tells whether a request waits although no replica is there or on its way.
+    #[must_use]
+    pub fn waits_at_zero(&self) -> bool {
+        self.lock().gate.waits_at_zero()
+    }
+
     /// Returns the address of any ready replica, for requests that are not counted.
     #[must_use]
     pub fn any_ready(&self) -> Option<Bound> {

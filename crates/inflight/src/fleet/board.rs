@@ -2,12 +2,17 @@
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use inflight_core::load::Estimate;
 use inflight_core::{Decision, Replicas};
+use tokio::sync::broadcast;
 
 /// How many decisions are kept for `decisions?limit=N`.
 pub const DECISIONS_KEPT: usize = 1000;
+
+/// How many decisions a listener may lag behind.
+const DECISIONS_HEARD: usize = 64;
 
 /// What is published of a fleet.
 #[derive(Debug)]
@@ -22,11 +27,12 @@ pub struct Board {
     pub max: Replicas,
     /// The load as the scaler saw it at its last decision.
     pub estimate: Option<Estimate>,
-    /// Whether the fleet's first decision was made and its minimum is ready.
-    pub is_ready: bool,
+    /// The learned start delay.
+    pub start_delay: Option<Duration>,
     /// Replicas that ended although nobody asked them to, since our start.
     pub crashes: u64,
     decisions: VecDeque<Decision>,
+    listeners: broadcast::Sender<Decision>,
     made: DecisionCounts,
 }
 
@@ -51,15 +57,18 @@ impl Board {
             min,
             max,
             estimate: None,
-            is_ready: false,
+            start_delay: None,
+            listeners: broadcast::Sender::new(DECISIONS_HEARD),
             crashes: 0,
             decisions: VecDeque::new(),
             made: DecisionCounts::default(),
         }
     }
 
-    /// Adds a decision and drops the oldest beyond [`DECISIONS_KEPT`].
-    pub fn push(&mut self, decision: Decision) {
+    /// Publishes a decision with the load it saw, and drops the oldest beyond [`DECISIONS_KEPT`].
+    pub fn publish(&mut self, decision: Decision, estimate: Estimate, start_delay: Duration) {
+        self.estimate = Some(estimate);
+        self.start_delay = Some(start_delay);
         let made = &mut self.made;
         match decision.desired.cmp(&decision.current) {
             Ordering::Greater => made.up += 1,
@@ -69,12 +78,20 @@ impl Board {
         if self.decisions.len() == DECISIONS_KEPT {
             self.decisions.pop_front();
         }
+        // Nobody listening is no failure.
+        self.listeners.send(decision.clone()).ok();
         self.decisions.push_back(decision);
     }
 
     /// Returns the last decisions, the newest first.
     pub fn decisions(&self) -> impl Iterator<Item = &Decision> {
         self.decisions.iter().rev()
+    }
+
+    /// Listens to the decisions to come; a slow listener misses the oldest.
+    #[must_use]
+    pub fn listen(&self) -> broadcast::Receiver<Decision> {
+        self.listeners.subscribe()
     }
 
     /// Returns how many decisions were made since our start.

@@ -1,0 +1,158 @@
+//! A closed-loop load: clients that each send the next request once the last was answered.
+//!
+//! For `demo` and the scripts in `bench/seen`; it measures what a client sees and knows nothing
+//! of fleets.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, StatusCode, header};
+use http_body_util::{BodyExt, Empty};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+/// What the clients do.
+#[derive(Clone, Debug)]
+pub struct Load {
+    /// Where they send.
+    pub address: SocketAddr,
+    /// The path they ask for.
+    pub path: String,
+    /// How many there are.
+    pub clients: usize,
+    /// How long they go on; what was sent by then is waited for.
+    pub duration: Duration,
+    /// How long a client waits between an answer and its next request.
+    pub think: Duration,
+}
+
+/// What the clients saw.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// Requests sent.
+    pub requests: u64,
+    /// Requests without an answer, or with one that is neither a success nor a refusal.
+    pub lost: u64,
+    /// Requests answered 429 or 503.
+    pub refused: u64,
+    /// From sending a request to the last byte of its answer, for those answered with success.
+    pub latencies: Vec<Duration>,
+}
+
+impl Load {
+    /// Runs the clients and adds up what they saw.
+    pub async fn run(&self) -> Tally {
+        let end = Instant::now() + self.duration;
+        let mut clients = JoinSet::new();
+        for _ in 0..self.clients {
+            clients.spawn(client(self.clone(), end));
+        }
+        let mut total = Tally::default();
+        while let Some(tally) = clients.join_next().await {
+            match tally {
+                Ok(tally) => total.add(tally),
+                Err(_) => total.lost += 1,
+            }
+        }
+        total
+    }
+}
+
+impl Tally {
+    /// Adds what others saw.
+    pub fn add(&mut self, other: Self) {
+        self.requests += other.requests;
+        self.lost += other.lost;
+        self.refused += other.refused;
+        self.latencies.extend(other.latencies);
+    }
+
+    /// Returns the latency that the share `quantile` (0 to 1) of the requests did not exceed, by
+    /// the nearest rank; `None` without a request.
+    pub fn latency(&self, quantile: f64) -> Option<Duration> {
+        let mut sorted = self.latencies.clone();
+        sorted.sort_unstable();
+        let last = sorted.len().checked_sub(1)?;
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss,
+            reason = "a rank within the list"
+        )]
+        let rank = (last as f64 * quantile.clamp(0.0, 1.0)).round() as usize;
+        sorted.get(rank).copied()
+    }
+}
+
+async fn client(load: Load, end: Instant) -> Tally {
+    let mut tally = Tally::default();
+    let mut connection = None;
+    while Instant::now() < end {
+        let sent = Instant::now();
+        tally.requests += 1;
+        match exchange(&load, &mut connection).await {
+            Ok(status) if status.is_success() => tally.latencies.push(sent.elapsed()),
+            Ok(StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) => {
+                tally.refused += 1;
+            }
+            Ok(_) | Err(_) => {
+                tally.lost += 1;
+                connection = None;
+            }
+        }
+        if !load.think.is_zero() {
+            tokio::time::sleep(load.think).await;
+        }
+    }
+    tally
+}
+
+/// Sends one request and reads its answer to the end.
+async fn exchange(
+    load: &Load,
+    connection: &mut Option<SendRequest<Empty<Bytes>>>,
+) -> anyhow::Result<StatusCode> {
+    let usable = connection.take().filter(|sender| !sender.is_closed());
+    let mut sender = match usable {
+        Some(sender) => sender,
+        None => connect(load.address).await?,
+    };
+    sender.ready().await?;
+    let request = Request::get(&load.path)
+        .header(header::HOST, load.address.to_string())
+        .body(Empty::new())?;
+    let response = sender.send_request(request).await?;
+    let status = response.status();
+    response.into_body().collect().await?;
+    *connection = Some(sender);
+    Ok(status)
+}
+
+/// The connection's own task ends when its sender is dropped.
+async fn connect(address: SocketAddr) -> anyhow::Result<SendRequest<Empty<Bytes>>> {
+    let stream = TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
+    let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    tokio::spawn(connection);
+    Ok(sender)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quantile_is_the_nearest_rank() {
+        let tally = Tally {
+            latencies: (1..=11).rev().map(Duration::from_millis).collect(),
+            ..Tally::default()
+        };
+        assert_eq!(tally.latency(0.9), Some(Duration::from_millis(10)));
+        assert_eq!(tally.latency(1.0), Some(Duration::from_millis(11)));
+        assert_eq!(Tally::default().latency(0.9), None);
+    }
+}
