@@ -9,11 +9,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, StatusCode, header};
 use http_body_util::{BodyExt, Empty};
-use hyper::client::conn::http1::{self, SendRequest};
+use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+
+type Connection = http1::SendRequest<Empty<Bytes>>;
+
+/// How long a client rests that found nobody to connect to.
+const RECONNECT_AFTER: Duration = Duration::from_millis(100);
 
 /// What the clients do.
 #[derive(Clone, Debug)]
@@ -37,6 +42,8 @@ pub struct Tally {
     pub requests: u64,
     /// Requests without an answer, or with one that is neither a success nor a refusal.
     pub lost: u64,
+    /// Those of them that were sent on an open connection and not answered to the end.
+    pub broken: u64,
     /// Requests answered 429 or 503.
     pub refused: u64,
     /// From sending a request to the last byte of its answer, for those answered with success.
@@ -67,6 +74,7 @@ impl Tally {
     pub fn add(&mut self, other: Self) {
         self.requests += other.requests;
         self.lost += other.lost;
+        self.broken += other.broken;
         self.refused += other.refused;
         self.latencies.extend(other.latencies);
     }
@@ -99,9 +107,13 @@ async fn client(load: Load, end: Instant) -> Tally {
             Ok(StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) => {
                 tally.refused += 1;
             }
-            Ok(_) | Err(_) => {
+            Ok(_) => tally.lost += 1,
+            Err(failure) => {
                 tally.lost += 1;
-                connection = None;
+                tally.broken += u64::from(failure == Failure::Broken);
+                if failure == Failure::NotConnected {
+                    tokio::time::sleep(RECONNECT_AFTER).await;
+                }
             }
         }
         if !load.think.is_zero() {
@@ -111,34 +123,50 @@ async fn client(load: Load, end: Instant) -> Tally {
     tally
 }
 
+/// Why a request has no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Failure {
+    /// There was no connection to send it on.
+    NotConnected,
+    /// It was handed to a connection, which ended before the answer did.
+    Broken,
+}
+
 /// Sends one request and reads its answer to the end.
-async fn exchange(
-    load: &Load,
-    connection: &mut Option<SendRequest<Empty<Bytes>>>,
-) -> anyhow::Result<StatusCode> {
-    let usable = connection.take().filter(|sender| !sender.is_closed());
-    let mut sender = match usable {
-        Some(sender) => sender,
-        None => connect(load.address).await?,
+async fn exchange(load: &Load, kept: &mut Option<Connection>) -> Result<StatusCode, Failure> {
+    let mut connection = match reuse(kept.take()).await {
+        Some(connection) => connection,
+        None => connect(load.address).await.ok_or(Failure::NotConnected)?,
     };
-    sender.ready().await?;
     let request = Request::get(&load.path)
         .header(header::HOST, load.address.to_string())
-        .body(Empty::new())?;
-    let response = sender.send_request(request).await?;
+        .body(Empty::new())
+        .map_err(|_| Failure::NotConnected)?;
+    let response = match connection.try_send_request(request).await {
+        Ok(response) => response,
+        Err(unsent) if unsent.message().is_some() => return Err(Failure::NotConnected),
+        Err(_) => return Err(Failure::Broken),
+    };
     let status = response.status();
-    response.into_body().collect().await?;
-    *connection = Some(sender);
+    response.into_body().collect().await.map_err(|_| Failure::Broken)?;
+    *kept = Some(connection);
     Ok(status)
 }
 
+async fn reuse(kept: Option<Connection>) -> Option<Connection> {
+    let mut connection = kept?;
+    connection.ready().await.ok()?;
+    Some(connection)
+}
+
 /// The connection's own task ends when its sender is dropped.
-async fn connect(address: SocketAddr) -> anyhow::Result<SendRequest<Empty<Bytes>>> {
-    let stream = TcpStream::connect(address).await?;
-    stream.set_nodelay(true)?;
-    let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+async fn connect(address: SocketAddr) -> Option<Connection> {
+    let stream = TcpStream::connect(address).await.ok()?;
+    stream.set_nodelay(true).ok()?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.ok()?;
     tokio::spawn(connection);
-    Ok(sender)
+    sender.ready().await.ok()?;
+    Some(sender)
 }
 
 #[cfg(test)]
