@@ -88,6 +88,12 @@ impl Board {
         self.decisions.iter().rev()
     }
 
+    /// Returns the size asked for, zero before the first decision.
+    #[must_use]
+    pub fn desired(&self) -> Replicas {
+        self.decisions.back().map_or(Replicas::ZERO, |decision| decision.desired)
+    }
+
     /// Listens to the decisions to come; a slow listener misses the oldest.
     #[must_use]
     pub fn listen(&self) -> broadcast::Receiver<Decision> {
