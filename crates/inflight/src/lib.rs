@@ -4,5 +4,8 @@
 
 pub mod cli;
 pub mod clock;
+pub mod config;
+pub mod control;
 pub mod fleet;
 pub mod ports;
+pub mod runtime;

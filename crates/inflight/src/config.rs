@@ -1,0 +1,351 @@
+//! The configuration: the YAML file, judged as a whole, as validated types.
+//!
+//! What cannot work is not built: whoever holds a [`Config`] need not check it again. The parts of
+//! the shell take their own settings from it; none of them reads the file.
+
+mod document;
+mod error;
+mod raw;
+mod reference;
+mod resolve;
+mod section;
+mod setting;
+mod suggest;
+mod surroundings;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use http::HeaderName;
+use inflight_core::{Bytes, Replicas, Slots};
+
+pub use error::{ConfigError, Located, Place, Problem};
+pub use reference::reference_page;
+pub use surroundings::Surroundings;
+
+/// Everything a configuration file says.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// What people and monitoring talk to.
+    pub admin: AdminConfig,
+    /// The fleets in the order of the file; never empty, names distinct.
+    pub fleets: Vec<FleetConfig>,
+    /// What is allowed and yet worth a look, in the order of the file.
+    pub warnings: Vec<Problem>,
+}
+
+impl Config {
+    /// Reads and judges a file, in the surroundings that it will run in.
+    ///
+    /// *Errors*: the file cannot be read, or anything in it is wrong; then all that is.
+    pub fn load(path: &Path, surroundings: &Surroundings) -> Result<Self, ConfigError> {
+        let unreadable = |error| ConfigError::Unreadable {
+            path: path.to_owned(),
+            error,
+        };
+        let text = document::read(path).map_err(unreadable)?;
+        Self::from_text(path, &text, surroundings)
+    }
+
+    /// Judges a text; `path` is only named in messages.
+    ///
+    /// *Errors*: anything in it is wrong; then all that is.
+    pub fn from_text(
+        path: &Path,
+        text: &str,
+        surroundings: &Surroundings,
+    ) -> Result<Self, ConfigError> {
+        resolve::resolve(text, surroundings).map_err(|problems| ConfigError::Invalid {
+            path: path.to_owned(),
+            text: text.to_owned(),
+            problems,
+        })
+    }
+}
+
+/// Settings of the page, the API and the metrics.
+#[derive(Clone, Debug)]
+pub struct AdminConfig {
+    /// Where to listen.
+    pub listen: Located<SocketAddr>,
+    /// A file with the token of those who may change things.
+    pub token_file: Option<PathBuf>,
+}
+
+/// Settings of one fleet.
+#[derive(Clone, Debug)]
+pub struct FleetConfig {
+    /// Its name, fit to be a metric label.
+    pub name: String,
+    /// Its models; never empty. A fleet without named models has one row, named as the fleet.
+    pub models: Vec<ModelConfig>,
+    /// The fewest replicas; at most `replicas_max`.
+    pub replicas_min: Replicas,
+    /// The most replicas; at least one.
+    pub replicas_max: Replicas,
+    /// The gateway, which measures the load.
+    pub gateway: GatewaySettings,
+    /// Where requests go.
+    pub endpoints: Endpoints,
+    /// What changes the fleet.
+    pub target: Target,
+    /// How its size is decided.
+    pub scaling: ScalingSettings,
+    /// The gate before new sessions; `None` when it is switched off.
+    pub admission: Option<AdmissionSettings>,
+    /// How a session is known.
+    pub session: SessionBy,
+    /// Paths, compared as a whole, that begin a new session.
+    pub first_calls: Vec<String>,
+    /// The bounds of the hold queue.
+    pub queue: QueueSettings,
+}
+
+/// One model of a fleet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelConfig {
+    /// Its name, fit to be a metric label.
+    pub name: String,
+    /// The beginning of its requests' paths, in whole segments.
+    pub path: String,
+    /// Requests one replica executes at the same time.
+    pub slots: Slots,
+}
+
+/// Settings of a gateway.
+#[derive(Clone, Debug)]
+pub struct GatewaySettings {
+    /// Where clients connect.
+    pub listen: Located<SocketAddr>,
+    /// What is spoken with replicas.
+    pub upstream: Upstream,
+    /// Time limits.
+    pub timeouts: TimeoutSettings,
+    /// Limits on clients.
+    pub limits: LimitSettings,
+    /// Paths, compared as a whole, that are neither counted nor held.
+    pub ignore_paths: Vec<String>,
+}
+
+/// What is spoken with replicas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Upstream {
+    /// HTTP/2 for gRPC and HTTP/2 clients, else HTTP/1.1.
+    Auto,
+    /// HTTP/1.1 only.
+    Http1,
+    /// HTTP/2 without TLS only.
+    Http2,
+}
+
+/// Time limits of a gateway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimeoutSettings {
+    /// A request's head.
+    pub head: Duration,
+    /// Connecting to a replica.
+    pub connect: Duration,
+    /// From the request to the first byte of its answer.
+    pub first_byte: Duration,
+    /// A connection on which nothing moves.
+    pub idle: Duration,
+    /// Requests of a replica, or of all of inflight, that is to stop.
+    pub drain: Duration,
+}
+
+/// Limits of a gateway on its clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LimitSettings {
+    /// A request's head.
+    pub head: Bytes,
+    /// A request's headers.
+    pub headers: u32,
+    /// Open connections.
+    pub connections: u32,
+}
+
+/// Where a fleet's requests go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Endpoints {
+    /// To what the target starts.
+    Target,
+    /// To fixed addresses; never empty, all different.
+    Static(Vec<SocketAddr>),
+}
+
+/// What changes the fleet.
+#[derive(Clone, Debug)]
+pub enum Target {
+    /// Nothing: decisions are told, not carried out.
+    Advise,
+    /// Processes on this machine.
+    Process(ProcessSettings),
+}
+
+/// How replicas are started as processes.
+#[derive(Clone, Debug)]
+pub struct ProcessSettings {
+    /// The program and its arguments; never empty. May hold `{port}` and `{replica}`.
+    pub command: Located<Vec<String>>,
+    /// Variables added to our own environment. Values may hold `{port}` and `{replica}`.
+    pub env: BTreeMap<String, String>,
+    /// How to tell that a replica is ready.
+    pub ready: ReadyProbe,
+    /// How often to ask.
+    pub ready_every: Duration,
+    /// How long a start may take.
+    pub ready_timeout: Duration,
+    /// From SIGTERM to SIGKILL.
+    pub stop_grace: Duration,
+    /// How long a draining replica may keep its requests.
+    pub drain_timeout: Duration,
+}
+
+/// How to tell that a replica is ready.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReadyProbe {
+    /// A GET is answered with 200 to 399.
+    Http {
+        /// The path to ask.
+        path: String,
+    },
+    /// The gRPC health service says SERVING.
+    Grpc {
+        /// The service to ask for.
+        service: String,
+    },
+    /// The port takes connections.
+    Tcp,
+}
+
+/// How a fleet's size is decided.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ScalingSettings {
+    /// The rule, with what belongs to it alone.
+    pub policy: PolicySettings,
+    /// The span whose largest wish a fleet shrinks to; `None` follows the start time.
+    pub down_window: Option<Duration>,
+    /// The part of the present size by which a wish may differ and be ignored; 0 to 0.9.
+    pub tolerance: f64,
+    /// The limit on steps up.
+    pub step_up: Option<StepSettings>,
+    /// The limit on steps down.
+    pub step_down: Option<StepSettings>,
+    /// How long nothing must have been in flight before the last replica stops.
+    pub idle_grace: Duration,
+    /// How long the size is kept while the load is unknown.
+    pub unknown_hold: Duration,
+    /// The size to go to afterwards, upward only; within the fleet's bounds.
+    pub unknown_fallback: Option<Replicas>,
+    /// The span within which requests count as concurrent for peaks.
+    pub bucket: Duration,
+}
+
+/// A policy with what belongs to it alone.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum PolicySettings {
+    /// Offered slots, a margin, and the backlog.
+    Staffing {
+        /// How much spare capacity.
+        profile: StaffingProfile,
+    },
+    /// In flight divided by executing.
+    Occupancy {
+        /// The inflation to aim for.
+        threshold: f64,
+        /// The span that is averaged over.
+        window: Duration,
+    },
+    /// In flight divided by what replicas take.
+    Concurrency {
+        /// The part of the slots to fill; above 0, at most 1.
+        utilization: f64,
+        /// What counts as in flight.
+        measure: Measure,
+        /// The span that is averaged over.
+        window: Duration,
+    },
+}
+
+impl PolicySettings {
+    /// Returns the policy's name, as in the file.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Staffing { .. } => "staffing",
+            Self::Occupancy { .. } => "occupancy",
+            Self::Concurrency { .. } => "concurrency",
+        }
+    }
+}
+
+/// How much spare capacity the staffing policy keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StaffingProfile {
+    /// For cost and latency alike.
+    Balanced,
+    /// For latency before cost.
+    Latency,
+}
+
+/// What the concurrency policy takes for in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measure {
+    /// The exact mean.
+    Mean,
+    /// The average of bucket maxima.
+    Peak,
+}
+
+/// At most so many replicas in a span.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StepSettings {
+    /// How many; at least one.
+    pub replicas: Replicas,
+    /// In which span.
+    pub every: Duration,
+}
+
+/// Settings of the gate before new sessions.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AdmissionSettings {
+    /// The inflation above which it closes.
+    pub threshold: f64,
+    /// The inflation below which it opens; at most `threshold`.
+    pub reopen: f64,
+    /// When it may close.
+    pub when: CloseWhen,
+}
+
+/// When the gate may close.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CloseWhen {
+    /// Only while the fleet cannot grow.
+    AtMax,
+    /// At any size.
+    Always,
+}
+
+/// How a session is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SessionBy {
+    /// By the client's address and connection.
+    Address,
+    /// By the value of a header.
+    Header(HeaderName),
+}
+
+/// The bounds of the hold queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueSettings {
+    /// Requests that wait; at least one.
+    pub requests: u32,
+    /// Bytes of their bodies.
+    pub bytes: Bytes,
+    /// How long one waits.
+    pub wait: Duration,
+    /// How long one waits while no replica is ready.
+    pub cold_wait: Duration,
+}

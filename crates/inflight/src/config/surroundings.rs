@@ -1,0 +1,104 @@
+//! What the configuration depends on outside its file: whether programs and files are there.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use super::error::{Located, Problems};
+
+/// Where a configuration is judged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Surroundings {
+    /// On the machine that runs it: programs and files must be there.
+    ThisMachine {
+        /// The folders in which programs are looked for, as in `PATH`.
+        path: OsString,
+    },
+    /// Anywhere: only the file is judged.
+    Elsewhere,
+}
+
+impl Surroundings {
+    /// Takes the surroundings from the process's environment.
+    #[must_use]
+    pub fn of_this_process() -> Self {
+        Self::ThisMachine {
+            path: env::var_os("PATH").unwrap_or_default(),
+        }
+    }
+
+    /// Checks that a program can be started. `path` replaces `PATH` when the replica sets its own.
+    pub(super) fn check_program(
+        &self,
+        command: &Located<Vec<String>>,
+        own_path: Option<&str>,
+        problems: &mut Problems,
+    ) {
+        let (Self::ThisMachine { path }, Some(program)) = (self, command.value.first()) else {
+            return;
+        };
+        let path = own_path.map_or_else(|| path.clone(), OsString::from);
+        let mut place = command.place.clone();
+        place.key.push_str("[0]");
+        if program.is_empty() {
+            problems.refuse(&place, "\"\" names no program", PROGRAMS);
+        } else if program.contains("{port}") || program.contains("{replica}") {
+            // Each replica has a program of its own; its start will tell.
+        } else if program.contains('/') {
+            if let Err(why) = executable(Path::new(program)) {
+                problems.refuse(&place, format!("{program:?} {why}"), PROGRAMS);
+            }
+        } else {
+            let mut found = env::split_paths(&path).map(|folder| executable(&folder.join(program)));
+            // The first that can be run wins; else say of one that is there why it cannot.
+            let mut why = "is not found in PATH".to_owned();
+            let runs = found.any(|one| match one {
+                Ok(()) => true,
+                Err(Refused::Absent) => false,
+                Err(refused) => {
+                    why = format!("{refused} where PATH finds it");
+                    false
+                }
+            });
+            if !runs {
+                problems.refuse(&place, format!("{program:?} {why}"), PROGRAMS);
+            }
+        }
+    }
+
+    /// Checks that a file is there and can be read.
+    pub(super) fn check_file(&self, file: &Located<String>, problems: &mut Problems) {
+        if *self == Self::Elsewhere {
+            return;
+        }
+        if let Err(error) = fs::File::open(&file.value) {
+            let what = format!("{:?} cannot be read: {error}", file.value);
+            problems.refuse(&file.place, what, "a file that inflight can read");
+        }
+    }
+}
+
+const PROGRAMS: &str = "a program in PATH, or the path of an executable file";
+
+/// Why a file cannot be started.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+enum Refused {
+    #[error("does not exist")]
+    Absent,
+    #[error("is not a file")]
+    NoFile,
+    #[error("is not executable")]
+    NotExecutable,
+}
+
+fn executable(path: &Path) -> Result<(), Refused> {
+    const ANYONE: u32 = 0o111;
+    let metadata = fs::metadata(path).map_err(|_| Refused::Absent)?;
+    match metadata.permissions().mode() & ANYONE {
+        _ if !metadata.is_file() => Err(Refused::NoFile),
+        0 => Err(Refused::NotExecutable),
+        _ => Ok(()),
+    }
+}
