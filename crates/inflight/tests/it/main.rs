@@ -1,0 +1,3 @@
+//! The one integration binary: each module tests one part of the product from outside.
+
+mod tidy;
