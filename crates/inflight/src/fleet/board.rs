@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use inflight_core::load::Estimate;
 use inflight_core::{Decision, Replicas};
@@ -14,6 +15,8 @@ pub const DECISIONS_KEPT: usize = 1000;
 pub struct Board {
     /// The policy's name, as the configuration says it.
     pub policy: &'static str,
+    /// The kind of source that measures the load, as the configuration says it.
+    pub source: &'static str,
     /// Slots of one replica, of the first model.
     pub slots: u32,
     /// The fewest replicas the fleet may have.
@@ -24,6 +27,10 @@ pub struct Board {
     pub estimate: Option<Estimate>,
     /// Whether the fleet's first decision was made and its minimum is ready.
     pub is_ready: bool,
+    /// Whether the fleet's gateway accepts connections; a fleet without a gateway sets it too.
+    pub is_listening: bool,
+    /// How long a replica takes from its start to ready, as the scaler learned it.
+    pub start_delay: Option<Duration>,
     /// Replicas that ended although nobody asked them to, since our start.
     pub crashes: u64,
     decisions: VecDeque<Decision>,
@@ -47,11 +54,14 @@ impl Board {
     pub fn new(policy: &'static str, slots: u32, min: Replicas, max: Replicas) -> Self {
         Self {
             policy,
+            source: "gateway",
             slots,
             min,
             max,
             estimate: None,
             is_ready: false,
+            is_listening: false,
+            start_delay: None,
             crashes: 0,
             decisions: VecDeque::new(),
             made: DecisionCounts::default(),

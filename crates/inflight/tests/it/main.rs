@@ -1,0 +1,3 @@
+//! Integration tests: real sockets on loopback.
+
+mod api;
