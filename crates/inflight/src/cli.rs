@@ -1,5 +1,7 @@
 //! The command line: parses, calls, prints. Nothing imports it.
 
+pub mod status;
+
 use std::process::ExitCode;
 
 /// Runs the command that the arguments name and returns its exit code: 0 done, 1 failed, 2 bad

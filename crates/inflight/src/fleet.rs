@@ -37,9 +37,29 @@ struct State {
     gate: Gate,
     /// By the ticket's key; a key without a waiter holds `Wait::Nobody`.
     waits: Vec<Wait>,
-    addresses: BTreeMap<ReplicaId, SocketAddr>,
+    replicas: BTreeMap<ReplicaId, Replica>,
     /// Draining replicas that became empty and of which the control loop was not told.
     drained: Vec<ReplicaId>,
+}
+
+/// What the shell knows of a replica.
+#[derive(Clone, Copy, Debug)]
+struct Replica {
+    address: SocketAddr,
+    state: ReplicaState,
+}
+
+/// How many replicas are in each state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReplicaCounts {
+    /// Asked for, not ready yet.
+    pub starting: u32,
+    /// Take requests.
+    pub ready: u32,
+    /// Finish what they have.
+    pub draining: u32,
+    /// Were ready and do not answer.
+    pub unhealthy: u32,
 }
 
 /// How far the request with a ticket has come, for the task that carries it.
@@ -62,7 +82,7 @@ impl Fleet {
             state: Mutex::new(State {
                 gate,
                 waits: Vec::new(),
-                addresses: BTreeMap::new(),
+                replicas: BTreeMap::new(),
                 drained: Vec::new(),
             }),
             board: Mutex::new(board),
@@ -94,7 +114,10 @@ impl Fleet {
             let ticket = state.gate.on_arrival(now, arrival)?;
             state.seat(ticket);
             let timeout = state.gate.poll_timeout();
-            Ok((ticket, timeout.is_some() && (timeout_before.is_none() || timeout < timeout_before)))
+            Ok((
+                ticket,
+                timeout.is_some() && (timeout_before.is_none() || timeout < timeout_before),
+            ))
         })?;
         if must_wake {
             self.changed.notify_one();
@@ -124,7 +147,13 @@ impl Fleet {
     pub fn set_endpoint(&self, replica: ReplicaId, address: SocketAddr, endpoint: ReplicaState) {
         let now = self.clock.now();
         self.with_gate(|state| {
-            state.addresses.insert(replica, address);
+            state.replicas.insert(
+                replica,
+                Replica {
+                    address,
+                    state: endpoint,
+                },
+            );
             state.gate.set_endpoint(now, replica, endpoint);
         });
     }
@@ -134,7 +163,7 @@ impl Fleet {
         let now = self.clock.now();
         self.with_gate(|state| {
             state.gate.remove_endpoint(now, replica);
-            state.addresses.remove(&replica);
+            state.replicas.remove(&replica);
         });
     }
 
@@ -170,6 +199,17 @@ impl Fleet {
     pub fn load(&self) -> GateLoad {
         let now = self.clock.now();
         self.lock().gate.load(now)
+    }
+
+    /// Reads the load and the replicas' states of one moment, for people and metrics.
+    #[must_use]
+    pub fn load_and_replicas(&self) -> (GateLoad, ReplicaCounts) {
+        let now = self.clock.now();
+        let state = self.lock();
+        (
+            state.gate.load(now),
+            ReplicaCounts::of(state.replicas.values()),
+        )
     }
 
     /// Publishes a decision: the gate learns whether the fleet is at its maximum.
@@ -219,6 +259,22 @@ impl Fleet {
     }
 }
 
+impl ReplicaCounts {
+    fn of<'a>(replicas: impl Iterator<Item = &'a Replica>) -> Self {
+        let mut counts = Self::default();
+        for replica in replicas {
+            let count = match replica.state {
+                ReplicaState::Starting => &mut counts.starting,
+                ReplicaState::Ready => &mut counts.ready,
+                ReplicaState::Draining => &mut counts.draining,
+                ReplicaState::Unhealthy => &mut counts.unhealthy,
+            };
+            *count = count.saturating_add(1);
+        }
+        counts
+    }
+}
+
 impl State {
     /// Gives a ticket its place among the waits.
     fn seat(&mut self, ticket: Ticket) {
@@ -232,7 +288,10 @@ impl State {
     }
 
     fn bound(&self, replica: ReplicaId) -> Option<Bound> {
-        self.addresses.get(&replica).map(|&address| Bound { replica, address })
+        self.replicas.get(&replica).map(|known| Bound {
+            replica,
+            address: known.address,
+        })
     }
 
     /// Moves the gate's outputs to those who wait for them.
@@ -249,7 +308,8 @@ impl State {
                     continue;
                 }
             };
-            if let Wait::Queued(Some(waker)) = std::mem::replace(&mut self.waits[ticket.key()], wait)
+            if let Wait::Queued(Some(waker)) =
+                std::mem::replace(&mut self.waits[ticket.key()], wait)
             {
                 wakers.push(waker);
             }

@@ -2,6 +2,7 @@
 //!
 //! The binary's parts; `cli` is the door, everything that decides is in `inflight-core`.
 
+pub mod api;
 pub mod cli;
 pub mod clock;
 pub mod config;

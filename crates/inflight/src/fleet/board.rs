@@ -19,6 +19,8 @@ const DECISIONS_HEARD: usize = 64;
 pub struct Board {
     /// The policy's name, as the configuration says it.
     pub policy: &'static str,
+    /// The kind of source that measures the load, as the configuration says it.
+    pub source: &'static str,
     /// Slots of one replica, of the first model.
     pub slots: u32,
     /// The fewest replicas the fleet may have.
@@ -27,7 +29,15 @@ pub struct Board {
     pub max: Replicas,
     /// The load as the scaler saw it at its last decision.
     pub estimate: Option<Estimate>,
+<<<<<<< HEAD
     /// The learned start delay.
+=======
+    /// Whether the fleet's first decision was made and its minimum is ready.
+    pub is_ready: bool,
+    /// Whether the fleet's gateway accepts connections; a fleet without a gateway sets it too.
+    pub is_listening: bool,
+    /// How long a replica takes from its start to ready, as the scaler learned it.
+>>>>>>> w-api
     pub start_delay: Option<Duration>,
     /// Replicas that ended although nobody asked them to, since our start.
     pub crashes: u64,
@@ -53,12 +63,19 @@ impl Board {
     pub fn new(policy: &'static str, slots: u32, min: Replicas, max: Replicas) -> Self {
         Self {
             policy,
+            source: "gateway",
             slots,
             min,
             max,
             estimate: None,
+<<<<<<< HEAD
             start_delay: None,
             listeners: broadcast::Sender::new(DECISIONS_HEARD),
+=======
+            is_ready: false,
+            is_listening: false,
+            start_delay: None,
+>>>>>>> w-api
             crashes: 0,
             decisions: VecDeque::new(),
             made: DecisionCounts::default(),

@@ -1,3 +1,4 @@
-//! The one integration binary: each module tests one part of the product from outside.
+//! Everything that needs real sockets or real processes, as one binary.
 
+mod api;
 mod tidy;

@@ -1,0 +1,66 @@
+//! The admin API: what is going on, for people, probes and Prometheus.
+//!
+//! It reads and never decides. Every answer is made from one reading of each fleet it names; the
+//! API keeps nothing between two requests, so a fleet that is gone leaves nothing behind.
+
+mod failure;
+mod fleets;
+mod health;
+mod listener;
+mod mapping;
+pub mod metrics;
+pub mod wire;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::http::Uri;
+use axum::routing::get;
+
+pub use listener::{AdminListener, ListenError};
+
+use crate::clock::Clock;
+use crate::fleet::Fleet;
+use failure::Failure;
+
+/// What the admin API shows.
+#[derive(Clone)]
+pub struct Api {
+    /// The fleets, in the order of the configuration.
+    pub fleets: Vec<Arc<Fleet>>,
+    /// The clock that the fleets' timestamps are of.
+    pub clock: Clock,
+}
+
+impl Api {
+    /// Builds the routes.
+    pub fn router(self) -> Router {
+        Router::new()
+            .route("/metrics", get(metrics::page))
+            .route("/healthz", get(health::alive))
+            .route("/readyz", get(health::ready))
+            .route("/api/v1/fleets", get(fleets::list))
+            .route("/api/v1/fleets/{name}", get(fleets::one))
+            .route("/api/v1/fleets/{name}/decisions", get(fleets::decisions))
+            .fallback(unknown_path)
+            .with_state(Arc::new(self))
+    }
+
+    fn fleet(&self, name: &str) -> Result<&Arc<Fleet>, Failure> {
+        self.fleets
+            .iter()
+            .find(|fleet| fleet.name() == name)
+            .ok_or_else(|| {
+                let known: Vec<_> = self.fleets.iter().map(|fleet| fleet.name()).collect();
+                Failure::not_found(format!(
+                    "no fleet {name:?}; the fleets are: {}",
+                    known.join(", ")
+                ))
+            })
+    }
+}
+
+#[expect(clippy::unused_async, reason = "axum takes async handlers only")]
+async fn unknown_path(uri: Uri) -> Failure {
+    Failure::not_found(format!("no page {:?}", uri.path()))
+}

@@ -1,0 +1,51 @@
+//! Probes: whether the process is alive, and whether it takes requests.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+
+use super::{Api, wire};
+use crate::fleet::Fleet;
+
+/// Answers as long as the process runs.
+#[expect(clippy::unused_async, reason = "axum takes async handlers only")]
+pub(super) async fn alive() -> &'static str {
+    "alive\n"
+}
+
+/// Answers 200 once every fleet's gateway listens and its first decision was made, and 503 with
+/// what is missing until then.
+#[expect(clippy::unused_async, reason = "axum takes async handlers only")]
+pub(super) async fn ready(State(api): State<Arc<Api>>) -> (StatusCode, Json<wire::Readiness>) {
+    let missing: Vec<_> = api.fleets.iter().flat_map(|fleet| missing(fleet)).collect();
+    let ready = missing.is_empty();
+    let status = if ready {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    };
+    (status, Json(wire::Readiness { ready, missing }))
+}
+
+fn missing(fleet: &Fleet) -> Vec<wire::Missing> {
+    let board = fleet.board();
+    let reasons = [
+        (!board.is_listening).then_some("its gateway does not listen"),
+        board
+            .decisions()
+            .next()
+            .is_none()
+            .then_some("its first decision was not made"),
+    ];
+    let fleet = fleet.name();
+    reasons
+        .into_iter()
+        .flatten()
+        .map(|reason| wire::Missing {
+            fleet: fleet.to_owned(),
+            reason: reason.to_owned(),
+        })
+        .collect()
+}

@@ -1,0 +1,114 @@
+//! The socket of the admin API: bounded in connections, and stopped without cutting an answer.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::time::Duration;
+
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use thiserror::Error;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use super::Api;
+
+/// Connections at the same time; further ones wait in the kernel's accept queue.
+const CONNECTIONS_MAX: usize = 256;
+
+/// How long a connection may stay without a whole request: longer than a scrape interval of one
+/// minute, so that a scraper keeps its connection.
+const IDLE_MAX: Duration = Duration::from_secs(75);
+
+/// How long answers that were begun may take after a stop.
+const STOP_GRACE: Duration = Duration::from_secs(2);
+
+/// The pause after a failed accept (out of file descriptors, mostly), so as not to spin.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Why the admin API cannot be served.
+#[derive(Debug, Error)]
+pub enum ListenError {
+    /// The address cannot be had.
+    #[error("admin.listen: cannot listen on {address}: {cause}")]
+    Bind {
+        /// The address that was asked for.
+        address: SocketAddr,
+        /// What the system says.
+        cause: io::Error,
+    },
+}
+
+/// The admin API's socket, bound and not yet served.
+#[derive(Debug)]
+pub struct AdminListener {
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+impl AdminListener {
+    /// Binds the address; port 0 takes any free port.
+    ///
+    /// # Errors
+    /// [`ListenError::Bind`] with the address and the cause.
+    pub async fn bind(address: SocketAddr) -> Result<Self, ListenError> {
+        let failed = |cause| ListenError::Bind { address, cause };
+        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        Ok(Self { listener, address })
+    }
+
+    /// Returns the address that was bound.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves until `stop` is ready, then lets answers that were begun end.
+    pub async fn serve(self, api: Api, stop: impl Future<Output = ()>) {
+        let service = TowerToHyperService::new(api.router());
+        let mut builder = http1::Builder::new();
+        builder
+            .timer(TokioTimer::new())
+            .header_read_timeout(IDLE_MAX);
+        let graceful = GracefulShutdown::new();
+        let mut connections = JoinSet::new();
+        let mut stop = pin!(stop);
+        loop {
+            tokio::select! {
+                () = &mut stop => break,
+                Some(_) = connections.join_next() => {}
+                stream = accept(&self.listener), if connections.len() < CONNECTIONS_MAX => {
+                    let connection = builder.serve_connection(TokioIo::new(stream), service.clone());
+                    let connection = graceful.watch(connection);
+                    connections.spawn(async move {
+                        if let Err(error) = connection.await {
+                            tracing::debug!(%error, "an admin connection ended early");
+                        }
+                    });
+                }
+            }
+        }
+        drop(self.listener);
+        if timeout(STOP_GRACE, graceful.shutdown()).await.is_err() {
+            tracing::warn!("admin connections were cut that did not end by themselves");
+        }
+        connections.shutdown().await;
+    }
+}
+
+/// Waits for the next connection. A failed accept is not the end: it is tried again.
+async fn accept(listener: &TcpListener) -> TcpStream {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => return stream,
+            Err(error) => {
+                tracing::warn!(%error, "an admin connection could not be accepted");
+                sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}

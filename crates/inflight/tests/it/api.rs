@@ -1,0 +1,271 @@
+//! The admin API and `inflight status` over real HTTP.
+
+mod documents;
+mod instance;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use http::StatusCode;
+use inflight::api::{AdminListener, ListenError, wire};
+use inflight::cli::status::{StatusArgs, status};
+use inflight_core::ReplicaId;
+use inflight_core::admission::Outcome;
+use inflight_core::load::ReplicaState;
+
+use instance::{Instance, arrival, decision, decisions_before, estimate, redacted};
+
+#[tokio::test]
+async fn a_fleet_has_the_documented_shape() {
+    let instance = Instance::start(&["hello"]).await;
+    let fleet = instance.fleet(0);
+    fleet.set_endpoint(ReplicaId(1), instance::NOWHERE, ReplicaState::Ready);
+    fleet.set_endpoint(ReplicaId(2), instance::NOWHERE, ReplicaState::Starting);
+    instance.decide(0, decision(2, 3), Some(estimate()));
+    let permit = fleet.arrive(arrival()).unwrap();
+
+    let answer = instance.get("/api/v1/fleets/hello").await;
+    assert_eq!(answer.status, StatusCode::OK);
+    assert_eq!(answer.content_type, "application/json");
+    insta::assert_snapshot!("fleet", redacted(&answer.json()));
+    drop(permit);
+}
+
+#[tokio::test]
+async fn what_is_unknown_is_null() {
+    let instance = Instance::start(&["hello"]).await;
+    let answer = instance.get("/api/v1/fleets/hello").await;
+    insta::assert_snapshot!("fleet_before_the_first_decision", redacted(&answer.json()));
+}
+
+#[tokio::test]
+async fn fleets_come_in_the_order_of_the_configuration() {
+    let instance = Instance::start(&["zebra", "ant"]).await;
+    let answer = instance.get("/api/v1/fleets").await;
+    let fleets: wire::Fleets = serde_json::from_str(&answer.body).unwrap();
+    let names: Vec<_> = fleets
+        .fleets
+        .iter()
+        .map(|fleet| fleet.name.as_str())
+        .collect();
+    assert_eq!(names, ["zebra", "ant"]);
+}
+
+#[tokio::test]
+async fn decisions_come_newest_first_and_as_many_as_asked_for() {
+    let instance = Instance::start(&["hello"]).await;
+    decisions_before(&instance, 60);
+    let read = async |query: &str| {
+        let answer = instance
+            .get(&format!("/api/v1/fleets/hello/decisions{query}"))
+            .await;
+        let answer: wire::Decisions = serde_json::from_str(&answer.body).unwrap();
+        answer
+            .decisions
+            .iter()
+            .map(|decision| decision.desired)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(read("?limit=3").await, [59, 58, 57]);
+    assert_eq!(read("").await.len(), 50);
+    assert_eq!(read("?limit=1000").await.len(), 60);
+}
+
+#[tokio::test]
+async fn a_bad_request_says_what_is_allowed() {
+    let instance = Instance::start(&["hello", "triton"]).await;
+    let cases = [
+        ("/api/v1/fleets/hello/decisions?limit=0", 400),
+        ("/api/v1/fleets/hello/decisions?limit=1001", 400),
+        ("/api/v1/fleets/hello/decisions?limit=many", 400),
+        ("/api/v1/fleets/nobody", 404),
+        ("/api/v1/fleets/nobody/decisions", 404),
+        ("/api/v2/fleets", 404),
+        ("/", 404),
+    ];
+    let mut said = String::new();
+    for (path, status) in cases {
+        let answer = instance.get(path).await;
+        assert_eq!(answer.status.as_u16(), status, "{path}");
+        assert_eq!(answer.content_type, "application/json", "{path}");
+        said += &format!("{path}\n  {}\n", answer.body);
+    }
+    insta::assert_snapshot!("bad_requests", said);
+    let answer = instance.request("DELETE", "/api/v1/fleets").await;
+    assert_eq!(answer.status, StatusCode::METHOD_NOT_ALLOWED);
+}
+
+#[tokio::test]
+async fn it_is_ready_once_it_listens_and_has_decided() {
+    let instance = Instance::start(&["hello"]).await;
+    assert_eq!(instance.get("/healthz").await.status, StatusCode::OK);
+    let before = instance.get("/readyz").await;
+    assert_eq!(before.status, StatusCode::SERVICE_UNAVAILABLE);
+    insta::assert_snapshot!(before.body, @r#"{"ready":false,"missing":[{"fleet":"hello","reason":"its gateway does not listen"},{"fleet":"hello","reason":"its first decision was not made"}]}"#);
+
+    instance.fleet(0).board().is_listening = true;
+    assert_eq!(
+        instance.get("/readyz").await.status,
+        StatusCode::SERVICE_UNAVAILABLE
+    );
+    instance.decide(0, decision(0, 1), None);
+    let after = instance.get("/readyz").await;
+    assert_eq!(after.status, StatusCode::OK);
+    insta::assert_snapshot!(after.body, @r#"{"ready":true,"missing":[]}"#);
+}
+
+#[tokio::test]
+async fn the_metrics_page_has_every_series_from_the_start() {
+    let instance = Instance::start(&["hello"]).await;
+    let answer = instance.get("/metrics").await;
+    assert_eq!(
+        answer.content_type,
+        "text/plain; version=0.0.4; charset=utf-8"
+    );
+    insta::assert_snapshot!("metrics", answer.body);
+}
+
+#[tokio::test]
+async fn counters_never_fall_and_time_advances_while_a_request_is_open() {
+    let instance = Instance::start(&["hello"]).await;
+    let fleet = instance.fleet(0);
+    let held = fleet.arrive(arrival()).unwrap();
+    fleet.set_endpoint(ReplicaId(1), instance::NOWHERE, ReplicaState::Ready);
+    let first = instance.samples().await;
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    let second = instance.samples().await;
+
+    let counters = |samples: &BTreeMap<String, f64>| {
+        let is_counter = |name: &&String| name.contains("_total{") || name.contains("_count{");
+        samples
+            .keys()
+            .filter(is_counter)
+            .cloned()
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(counters(&first), counters(&second));
+    for name in counters(&first) {
+        assert!(second[&name] >= first[&name], "{name}");
+    }
+    for name in [
+        "inflight_request_seconds_total",
+        "inflight_executing_seconds_total",
+    ] {
+        let name = format!("{name}{{fleet=\"hello\"}}");
+        assert!(
+            second[&name] > first[&name],
+            "{name} advances although nothing completes"
+        );
+    }
+    drop(held);
+}
+
+#[tokio::test]
+async fn a_request_that_ended_is_counted_by_its_outcome() {
+    let instance = Instance::start(&["hello"]).await;
+    let fleet = instance.fleet(0);
+    fleet.set_endpoint(ReplicaId(1), instance::NOWHERE, ReplicaState::Ready);
+    let mut permit = fleet.arrive(arrival()).unwrap();
+    permit.bound().await.unwrap();
+    permit.finish(Outcome::Completed);
+    drop(fleet.arrive(arrival()).unwrap());
+    fleet.close();
+    assert!(fleet.arrive(arrival()).is_err());
+
+    let samples = instance.samples().await;
+    let counted = |name: &str| samples[name];
+    let expected = [
+        (
+            r#"inflight_requests_total{fleet="hello",outcome="completed"}"#,
+            1.0,
+        ),
+        (
+            r#"inflight_requests_total{fleet="hello",outcome="client_gone"}"#,
+            1.0,
+        ),
+        (
+            r#"inflight_refused_total{fleet="hello",reason="shutting_down"}"#,
+            1.0,
+        ),
+        (
+            r#"inflight_request_duration_seconds_count{fleet="hello"}"#,
+            2.0,
+        ),
+        (
+            r#"inflight_wait_duration_seconds_count{fleet="hello"}"#,
+            1.0,
+        ),
+        (r#"inflight_requests{fleet="hello",state="executing"}"#, 0.0),
+    ];
+    for (name, value) in expected {
+        assert!(
+            (counted(name) - value).abs() < f64::EPSILON,
+            "{name} {}",
+            counted(name)
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_address_in_use_is_named_with_the_cause() {
+    let instance = Instance::start(&["hello"]).await;
+    let ListenError::Bind { address, .. } =
+        AdminListener::bind(instance.address).await.unwrap_err();
+    assert_eq!(address, instance.address);
+    let text = AdminListener::bind(instance.address)
+        .await
+        .unwrap_err()
+        .to_string();
+    let expected = format!("admin.listen: cannot listen on {address}: Address already in use");
+    assert!(text.starts_with(&expected), "{text}");
+}
+
+#[tokio::test]
+async fn a_stop_ends_serving_although_a_client_keeps_its_connection() {
+    let instance = Instance::start(&["hello"]).await;
+    let idle = tokio::net::TcpStream::connect(instance.address)
+        .await
+        .unwrap();
+    assert_eq!(instance.get("/healthz").await.status, StatusCode::OK);
+    let address = instance.address;
+    instance.stop().await;
+    assert!(tokio::net::TcpStream::connect(address).await.is_err());
+    drop(idle);
+}
+
+#[tokio::test]
+async fn status_shows_a_table_or_the_answer_itself() {
+    let instance = Instance::start(&["hello", "triton"]).await;
+    let fleet = instance.fleet(0);
+    fleet.set_endpoint(ReplicaId(1), instance::NOWHERE, ReplicaState::Ready);
+    instance.decide(0, decision(2, 3), Some(estimate()));
+    let permit = fleet.arrive(arrival()).unwrap();
+
+    let mut args = StatusArgs {
+        admin: instance.url().parse().unwrap(),
+        json: false,
+    };
+    let table = status(&args).await.unwrap();
+    insta::assert_snapshot!("status", instance::without_times(&table));
+    args.json = true;
+    let fleets: wire::Fleets = serde_json::from_str(&status(&args).await.unwrap()).unwrap();
+    assert_eq!(fleets.fleets.len(), 2);
+    drop(permit);
+}
+
+#[tokio::test]
+async fn status_says_clearly_that_nobody_listens() {
+    let instance = Instance::start(&["hello"]).await;
+    let url = instance.url();
+    instance.stop().await;
+    let args = StatusArgs {
+        admin: url.parse().unwrap(),
+        json: false,
+    };
+    let text = status(&args).await.unwrap_err().to_string();
+    assert!(
+        text.starts_with(&format!("nobody answers at {url}: ")),
+        "{text}"
+    );
+    assert!(text.contains("--admin"), "{text}");
+}
