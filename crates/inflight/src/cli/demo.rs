@@ -4,7 +4,7 @@
 //! client, then by many, then by nobody. Nothing is shown that is not measured in this run.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::load::{Load, Tally};
 use super::output::{line, write_file};
-use crate::config;
+use crate::config::{Config, Surroundings};
 use crate::fleet::Fleet;
 use crate::runtime::Running;
 
@@ -86,7 +86,8 @@ struct PhaseSummary {
 pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let executable = std::env::current_exe().context("the path of this program is unknown")?;
     let text = configuration(&executable.to_string_lossy());
-    let config = config::parse(&text).context("the demonstration's own configuration")?;
+    let config =
+        Config::from_text(Path::new("the demonstration"), &text, &Surroundings::of_this_process())?;
     let running = Running::start(config).await?;
     let (fleet, address) = running.first().context("the demonstration has one fleet")?;
     line(format_args!("gateway http://{address}/  metrics http://{}/metrics", running.admin()))?;

@@ -1,0 +1,101 @@
+//! `inflight run`: serves what a configuration says until it is told to stop.
+
+use std::io::{self, Write as _};
+use std::num::NonZero;
+use std::process::ExitCode;
+use std::thread::available_parallelism;
+
+use anyhow::Context as _;
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tracing::warn;
+
+use super::{ConfigFile, USAGE};
+use crate::config::Config;
+use crate::runtime::Running;
+use crate::telemetry::{self, LogFormat};
+
+/// Runs until stopped; SIGTERM or SIGINT finishes what was accepted, a second one ends at once.
+#[derive(Clone, Debug, clap::Args)]
+pub struct RunArgs {
+    #[command(flatten)]
+    config: ConfigFile,
+    /// How log lines look.
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
+    log_format: LogFormat,
+}
+
+/// Runs and returns the exit code: 0 stopped as told, 1 failed, 2 bad configuration.
+#[must_use]
+pub fn run(args: &RunArgs) -> ExitCode {
+    telemetry::start(args.log_format, "info");
+    match args.config.load() {
+        Ok(config) => {
+            for warning in &config.warnings {
+                warn!(%warning, "configuration");
+            }
+            conclude(serve(config))
+        }
+        Err(error) => {
+            writeln!(io::stderr(), "{error}").ok();
+            ExitCode::from(USAGE)
+        }
+    }
+}
+
+/// Says why a command failed, if it did.
+pub(super) fn conclude(result: anyhow::Result<ExitCode>) -> ExitCode {
+    result.unwrap_or_else(|failure| {
+        // Nobody reads standard error: the exit code still tells.
+        writeln!(io::stderr(), "error: {failure:#}").ok();
+        ExitCode::FAILURE
+    })
+}
+
+/// Starts as many worker threads as there are processors; on one, none beside our own.
+pub(super) fn runtime() -> anyhow::Result<Runtime> {
+    let processors = available_parallelism().map_or(1, NonZero::get);
+    let mut builder =
+        if processors == 1 { Builder::new_current_thread() } else { Builder::new_multi_thread() };
+    builder.enable_all().build().context("the system gives us no threads")
+}
+
+fn serve(config: Config) -> anyhow::Result<ExitCode> {
+    let runtime = runtime()?;
+    runtime.block_on(async {
+        let mut signals = Signals::listen()?;
+        let running = Running::start(config).await?;
+        signals.wait().await;
+        tokio::select! {
+            stopped = running.stop() => stopped.map(|()| ExitCode::SUCCESS),
+            () = signals.wait() => {
+                // The replicas end with their control channels.
+                warn!("told to stop twice: ending at once");
+                Ok(ExitCode::FAILURE)
+            }
+        }
+    })
+}
+
+/// The signals that mean stop.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn listen() -> anyhow::Result<Self> {
+        let listen = |kind| signal(kind).context("signals cannot be received");
+        Ok(Self {
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn wait(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}

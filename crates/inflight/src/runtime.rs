@@ -1,0 +1,204 @@
+//! Builds the parts that a configuration asks for, runs them, and ends them in order.
+//!
+//! Every listener is bound before anything is started, so that a port in use ends us while there
+//! is nothing to clean up.
+
+mod wiring;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use inflight_core::ReplicaId;
+use inflight_core::admission::Gate;
+use inflight_core::load::ReplicaState;
+use inflight_core::scaling::Scaler;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::{JoinHandle, JoinSet};
+use tracing::{error, info};
+
+use crate::api::{AdminListener, Api};
+use crate::clock::Clock;
+use crate::config::{Config, Endpoints, FleetConfig, Target};
+use crate::control::{Control, TargetLink};
+use crate::fleet::{Board, Fleet};
+use crate::gateway::Gateway;
+use crate::targets::process::ProcessTarget;
+
+/// Commands that a target may lag behind: sizes repeat, and of the others there is one a replica.
+const COMMANDS_WAITING: usize = 256;
+/// News that a control loop may lag behind; a target waits when it is full.
+const EVENTS_WAITING: usize = 256;
+
+/// Everything that runs for one configuration.
+pub struct Running {
+    admin: SocketAddr,
+    fleets: Vec<(Arc<Fleet>, SocketAddr)>,
+    /// Ends the gateways: they accept nothing more and finish what they have.
+    drain: watch::Sender<bool>,
+    gateways: JoinSet<()>,
+    controls: Vec<(oneshot::Sender<()>, JoinHandle<()>)>,
+    targets: JoinSet<()>,
+    end_api: oneshot::Sender<()>,
+    api: JoinHandle<()>,
+}
+
+impl Running {
+    /// Binds every listener, then starts every part.
+    ///
+    /// # Errors
+    /// A listener cannot be bound; then nothing was started.
+    pub async fn start(config: Config) -> anyhow::Result<Self> {
+        let clock = Clock::start();
+        let admin = AdminListener::bind(config.admin.listen.value).await?;
+        let gateways = config
+            .fleets
+            .iter()
+            .map(|fleet| Gateway::bind(wiring::gateway(fleet)))
+            .collect::<Result<Vec<_>, _>>()?;
+
+        let (drain, draining) = watch::channel(false);
+        let (end_api, api_ended) = oneshot::channel();
+        let mut parts = Parts {
+            clock,
+            draining,
+            fleets: Vec::new(),
+            gateways: JoinSet::new(),
+            controls: Vec::new(),
+            targets: JoinSet::new(),
+        };
+        let admin_address = admin.address();
+        for (fleet, gateway) in config.fleets.iter().zip(gateways) {
+            parts.start_fleet(fleet, gateway)?;
+        }
+        let fleets = parts.fleets.iter().map(|(fleet, _)| Arc::clone(fleet)).collect();
+        let api = tokio::spawn(admin.serve(Api { fleets, clock }, async {
+            // A dropped sender ends the API just as well.
+            api_ended.await.ok();
+        }));
+        info!(admin = %admin_address, fleets = config.fleets.len(), "running");
+        Ok(Self {
+            admin: admin_address,
+            fleets: parts.fleets,
+            drain,
+            gateways: parts.gateways,
+            controls: parts.controls,
+            targets: parts.targets,
+            end_api,
+            api,
+        })
+    }
+
+    /// Returns the address of the admin API.
+    #[must_use]
+    pub fn admin(&self) -> SocketAddr {
+        self.admin
+    }
+
+    /// Returns the first fleet and the address of its gateway.
+    #[must_use]
+    pub fn first(&self) -> Option<(Arc<Fleet>, SocketAddr)> {
+        self.fleets.first().map(|(fleet, address)| (Arc::clone(fleet), *address))
+    }
+
+    /// Ends everything in order: the gateways finish what was accepted, with the control loops
+    /// still serving what waits; then the replicas are stopped; then the API.
+    ///
+    /// # Errors
+    /// A part of ours ended by a panic.
+    pub async fn stop(mut self) -> anyhow::Result<()> {
+        info!("stopping: finishing what was accepted");
+        for (fleet, _) in &self.fleets {
+            fleet.close();
+        }
+        self.drain.send_replace(true);
+        let mut failure = None;
+        while let Some(ended) = self.gateways.join_next().await {
+            failure = failure.or(ended.err());
+        }
+        let (stops, handles): (Vec<_>, Vec<_>) = self.controls.into_iter().unzip();
+        for stop in stops {
+            // A loop that ended by itself needs no telling; its handle says why.
+            stop.send(()).ok();
+        }
+        for handle in handles {
+            failure = failure.or(handle.await.err());
+        }
+        while let Some(ended) = self.targets.join_next().await {
+            failure = failure.or(ended.err());
+        }
+        self.end_api.send(()).ok();
+        failure = failure.or(self.api.await.err());
+        match failure {
+            Some(failure) => Err(failure).context("a part of inflight failed"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What the starting of fleets adds to.
+struct Parts {
+    clock: Clock,
+    draining: watch::Receiver<bool>,
+    fleets: Vec<(Arc<Fleet>, SocketAddr)>,
+    gateways: JoinSet<()>,
+    controls: Vec<(oneshot::Sender<()>, JoinHandle<()>)>,
+    targets: JoinSet<()>,
+}
+
+impl Parts {
+    fn start_fleet(&mut self, config: &FleetConfig, gateway: Gateway) -> anyhow::Result<()> {
+        let now = self.clock.now();
+        let gate = Gate::new(wiring::gate(config), now);
+        let mut board = Board::new(
+            config.scaling.policy.name(),
+            config.models.first().map_or(1, |model| model.slots.get()),
+            config.replicas_min,
+            config.replicas_max,
+        );
+        board.is_listening = true;
+        let fleet = Fleet::new(&config.name, self.clock, gate, board);
+        let address = gateway.local_addr();
+
+        let target = self.start_target(config)?;
+        let mut current = config.replicas_min;
+        if let Endpoints::Static(addresses) = &config.endpoints {
+            for (id, &address) in (0..).zip(addresses) {
+                fleet.set_endpoint(ReplicaId(id), address, ReplicaState::Ready);
+            }
+            current = inflight_core::Replicas::from_len(addresses.len());
+        }
+        let scaling = wiring::scaling(config)?;
+        let decide_every = scaling.policy.decide_every();
+        let scaler = Scaler::new(scaling, now, current);
+        let control = Control::new(Arc::clone(&fleet), scaler, decide_every, target);
+        let (stop, stopped) = oneshot::channel();
+        self.controls.push((stop, tokio::spawn(control.run(stopped))));
+
+        let mut draining = self.draining.clone();
+        let shutdown = async move {
+            // A dropped sender means that we are ending anyway.
+            draining.wait_for(|&is_draining| is_draining).await.ok();
+        };
+        self.gateways.spawn(gateway.serve(Arc::clone(&fleet), shutdown));
+        info!(fleet = config.name, listen = %address, "gateway listens");
+        self.fleets.push((fleet, address));
+        Ok(())
+    }
+
+    fn start_target(&mut self, config: &FleetConfig) -> anyhow::Result<Option<TargetLink>> {
+        let Target::Process(_) = &config.target else { return Ok(None) };
+        let process = wiring::process(config)?;
+        let (commands, commands_taken) = mpsc::channel(COMMANDS_WAITING);
+        let (news, events) = mpsc::channel(EVENTS_WAITING);
+        let target = ProcessTarget::start(process, commands_taken, news, self.clock)
+            .with_context(|| format!("fleet {}: the process target", config.name))?;
+        let name = config.name.clone();
+        self.targets.spawn(async move {
+            if let Err(failure) = target.await {
+                error!(fleet = name, %failure, "the process target failed");
+            }
+        });
+        Ok(Some(TargetLink { commands, events }))
+    }
+}

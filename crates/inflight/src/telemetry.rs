@@ -1,0 +1,31 @@
+//! What we log and where: standard error, since standard output is for results.
+
+use std::io::stderr;
+
+use clap::ValueEnum;
+use tracing_subscriber::EnvFilter;
+
+/// The variable that says what is logged, as `tracing` filters are written.
+const FILTER_VARIABLE: &str = "INFLIGHT_LOG";
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// Lines for people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Starts logging; `level` holds where `INFLIGHT_LOG` says nothing.
+pub fn start(format: LogFormat, level: &str) {
+    let filter = EnvFilter::try_from_env(FILTER_VARIABLE).unwrap_or_else(|_| EnvFilter::new(level));
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr);
+    let started = match format {
+        LogFormat::Text => lines.with_target(false).try_init(),
+        LogFormat::Json => lines.json().try_init(),
+    };
+    // A second start, in tests, keeps the first one's settings.
+    started.ok();
+}
