@@ -5,3 +5,4 @@
 pub mod cli;
 pub mod clock;
 pub mod ports;
+pub mod targets;
