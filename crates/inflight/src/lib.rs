@@ -8,5 +8,8 @@ pub mod clock;
 pub mod config;
 pub mod control;
 pub mod fleet;
+pub mod gateway;
 pub mod ports;
 pub mod runtime;
+pub mod targets;
+pub mod telemetry;

@@ -1,5 +1,8 @@
 //! The `inflight` command.
 
-fn main() -> std::process::ExitCode {
-    inflight::cli::main()
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    // First, since a shim has to be there within milliseconds.
+    inflight::targets::process::run_shim_if_asked().unwrap_or_else(inflight::cli::main)
 }
