@@ -23,7 +23,7 @@ use crate::config::{Config, Endpoints, FleetConfig, Target};
 use crate::control::{Control, TargetLink};
 use crate::fleet::{Board, Fleet};
 use crate::gateway::Gateway;
-use crate::targets::process::ProcessTarget;
+use crate::targets::process::{LogPrinter, ProcessHost, ProcessTarget};
 
 /// Commands that a target may lag behind: sizes repeat, and of the others there is one a replica.
 const COMMANDS_WAITING: usize = 256;
@@ -59,8 +59,10 @@ impl Running {
 
         let (drain, draining) = watch::channel(false);
         let (end_api, api_ended) = oneshot::channel();
+        let printer = LogPrinter::to_stderr().context("the replicas' lines cannot be printed")?;
         let mut parts = Parts {
             clock,
+            host: ProcessHost::new(clock, printer),
             draining,
             fleets: Vec::new(),
             gateways: JoinSet::new(),
@@ -139,6 +141,7 @@ impl Running {
 /// What the starting of fleets adds to.
 struct Parts {
     clock: Clock,
+    host: ProcessHost,
     draining: watch::Receiver<bool>,
     fleets: Vec<(Arc<Fleet>, SocketAddr)>,
     gateways: JoinSet<()>,
@@ -187,15 +190,14 @@ impl Parts {
     }
 
     fn start_target(&mut self, config: &FleetConfig) -> anyhow::Result<Option<TargetLink>> {
-        let Target::Process(_) = &config.target else { return Ok(None) };
-        let process = wiring::process(config)?;
+        let Target::Process(settings) = &config.target else { return Ok(None) };
+        let process = wiring::process(config, settings)?;
         let (commands, commands_taken) = mpsc::channel(COMMANDS_WAITING);
         let (news, events) = mpsc::channel(EVENTS_WAITING);
-        let target = ProcessTarget::start(process, commands_taken, news, self.clock)
-            .with_context(|| format!("fleet {}: the process target", config.name))?;
+        let target = ProcessTarget::start(process, self.host.clone(), commands_taken, news);
         let name = config.name.clone();
         self.targets.spawn(async move {
-            if let Err(failure) = target.await {
+            if let Err(failure) = target.stopped().await {
                 error!(fleet = name, %failure, "the process target failed");
             }
         });

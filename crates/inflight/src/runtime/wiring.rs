@@ -1,17 +1,146 @@
 //! From a fleet's settings to what each part takes; nothing is decided or checked here.
 
+use anyhow::Context as _;
+use inflight_core::ModelIndex;
 use inflight_core::admission::{
     AdmissionConfig, AdmissionScope, GateConfig, ModelConfig, QueueBounds, When,
 };
 use inflight_core::scaling::{
     Bounds, ConcurrencyConfig, DownWindow, Measure, OccupancyConfig, Policy, ScalingConfig,
-    StaffingConfig, StepLimit,
+    StaffingConfig, StepLimit, Tolerance,
 };
 
-use crate::config::{
-    self, CloseWhen, FleetConfig, PolicySettings, StaffingProfile, StepSettings, Target,
-};
-use crate::gateway::{
-    GatewayConfig, Limits, ModelRoute, SessionBy, Timeouts, UpstreamProtocol,
-};
+use crate::config::{self, CloseWhen, FleetConfig, PolicySettings, StaffingProfile, StepSettings};
+use crate::gateway::{GatewayConfig, Limits, ModelRoute, SessionBy, Timeouts, UpstreamProtocol};
 use crate::targets::process::{ProcessConfig, ProcessSettings, ReadyProbe};
+
+/// Returns what a fleet's gate takes.
+pub(super) fn gate(fleet: &FleetConfig) -> GateConfig {
+    let queue = fleet.queue;
+    let mut admission = AdmissionConfig::default();
+    match fleet.admission {
+        None => admission.scope = AdmissionScope::Off,
+        Some(settings) => {
+            admission.threshold = settings.threshold;
+            admission.reopen = settings.reopen;
+            admission.when = match settings.when {
+                CloseWhen::AtMax => When::AtMax,
+                CloseWhen::Always => When::Always,
+            };
+        }
+    }
+    GateConfig {
+        models: fleet.models.iter().map(|model| ModelConfig { slots: model.slots }).collect(),
+        queue: QueueBounds {
+            requests: queue.requests,
+            bytes: queue.bytes,
+            wait: queue.wait,
+            cold_wait: queue.cold_wait,
+        },
+        admission,
+        bucket: fleet.scaling.bucket,
+    }
+}
+
+/// Returns what a fleet's gateway takes.
+pub(super) fn gateway(fleet: &FleetConfig) -> GatewayConfig {
+    let settings = &fleet.gateway;
+    let (timeouts, limits) = (settings.timeouts, settings.limits);
+    GatewayConfig {
+        listen: settings.listen.value,
+        upstream: match settings.upstream {
+            config::Upstream::Auto => UpstreamProtocol::Auto,
+            config::Upstream::Http1 => UpstreamProtocol::Http1,
+            config::Upstream::Http2 => UpstreamProtocol::Http2,
+        },
+        timeouts: Timeouts {
+            head: timeouts.head,
+            connect: timeouts.connect,
+            first_byte: timeouts.first_byte,
+            idle: timeouts.idle,
+            drain: timeouts.drain,
+        },
+        limits: Limits {
+            head_bytes: usize::try_from(limits.head.0).unwrap_or(usize::MAX),
+            headers: usize::try_from(limits.headers).unwrap_or(usize::MAX),
+            connections: usize::try_from(limits.connections).unwrap_or(usize::MAX),
+        },
+        ignore_paths: settings.ignore_paths.clone(),
+        models: (fleet.models.iter().enumerate())
+            .map(|(index, model)| ModelRoute {
+                prefix: model.path.clone(),
+                model: ModelIndex(index),
+            })
+            .collect(),
+        session: match &fleet.session {
+            config::SessionBy::Address => SessionBy::Address,
+            config::SessionBy::Header(name) => SessionBy::Header(name.clone()),
+        },
+        first_calls: fleet.first_calls.clone(),
+        cancellable: true,
+    }
+}
+
+/// Returns what a fleet's scaler takes.
+pub(super) fn scaling(fleet: &FleetConfig) -> anyhow::Result<ScalingConfig> {
+    let settings = &fleet.scaling;
+    let policy = match settings.policy {
+        PolicySettings::Staffing { profile: StaffingProfile::Balanced } => {
+            Policy::Staffing(StaffingConfig::balanced())
+        }
+        PolicySettings::Staffing { profile: StaffingProfile::Latency } => {
+            Policy::Staffing(StaffingConfig::latency())
+        }
+        PolicySettings::Occupancy { threshold, window } => {
+            Policy::Occupancy(OccupancyConfig::new(threshold, window)?)
+        }
+        PolicySettings::Concurrency { utilization, measure, window } => {
+            let measure = match measure {
+                config::Measure::Mean => Measure::Mean,
+                config::Measure::Peak => Measure::Peak,
+            };
+            Policy::Concurrency(ConcurrencyConfig::new(utilization, measure, window)?)
+        }
+    };
+    Ok(ScalingConfig {
+        policy,
+        bounds: Bounds::new(fleet.replicas_min, fleet.replicas_max)?,
+        down_window: settings.down_window.map_or(DownWindow::Auto, DownWindow::Fixed),
+        tolerance: Tolerance::new(settings.tolerance)?,
+        step_up: step(settings.step_up),
+        step_down: step(settings.step_down),
+        idle_grace: settings.idle_grace,
+        unknown_hold: settings.unknown_hold,
+        unknown_fallback: settings.unknown_fallback,
+        slots: fleet.models.iter().map(|model| model.slots).collect(),
+    })
+}
+
+fn step(settings: Option<StepSettings>) -> StepLimit {
+    settings.map_or(StepLimit::Unlimited, |step| StepLimit::Limited {
+        replicas: step.replicas,
+        every: step.every,
+    })
+}
+
+/// Returns what a fleet's process target takes.
+pub(super) fn process(
+    fleet: &FleetConfig,
+    settings: &config::ProcessSettings,
+) -> anyhow::Result<ProcessConfig> {
+    let command = settings.command.value.clone();
+    let mut process = ProcessSettings::new(fleet.name.clone(), command, fleet.replicas_max);
+    process.env.clone_from(&settings.env);
+    process.ready = match &settings.ready {
+        config::ReadyProbe::Http { path } => ReadyProbe::Http { path: path.clone() },
+        config::ReadyProbe::Grpc { service } => ReadyProbe::Grpc { service: service.clone() },
+        config::ReadyProbe::Tcp => ReadyProbe::Tcp,
+    };
+    process.ready_every = settings.ready_every;
+    process.start_timeout = settings.ready_timeout;
+    process.drain_timeout = settings.drain_timeout;
+    process.stop_grace = settings.stop_grace;
+    ProcessConfig::check(process)
+        .map_err(|problems| anyhow::anyhow!("{}", problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")))
+        .with_context(|| format!("fleet {}", fleet.name))
+}
