@@ -94,7 +94,10 @@ impl Fleet {
             let ticket = state.gate.on_arrival(now, arrival)?;
             state.seat(ticket);
             let timeout = state.gate.poll_timeout();
-            Ok((ticket, timeout.is_some() && (timeout_before.is_none() || timeout < timeout_before)))
+            Ok((
+                ticket,
+                timeout.is_some() && (timeout_before.is_none() || timeout < timeout_before),
+            ))
         })?;
         if must_wake {
             self.changed.notify_one();
@@ -150,6 +153,12 @@ impl Fleet {
         let state = self.lock();
         let replica = state.gate.any_ready()?;
         state.bound(replica)
+    }
+
+    /// Tells whether a replica is one of this fleet's, in whatever state.
+    #[must_use]
+    pub fn knows(&self, replica: ReplicaId) -> bool {
+        self.lock().addresses.contains_key(&replica)
     }
 
     /// Reads the load for the scaler.
@@ -226,7 +235,9 @@ impl State {
     }
 
     fn bound(&self, replica: ReplicaId) -> Option<Bound> {
-        self.addresses.get(&replica).map(|&address| Bound { replica, address })
+        self.addresses
+            .get(&replica)
+            .map(|&address| Bound { replica, address })
     }
 
     /// Moves the gate's outputs to those who wait for them.
@@ -243,7 +254,8 @@ impl State {
                     continue;
                 }
             };
-            if let Wait::Queued(Some(waker)) = std::mem::replace(&mut self.waits[ticket.key()], wait)
+            if let Wait::Queued(Some(waker)) =
+                std::mem::replace(&mut self.waits[ticket.key()], wait)
             {
                 wakers.push(waker);
             }

@@ -5,4 +5,5 @@
 pub mod cli;
 pub mod clock;
 pub mod fleet;
+pub mod gateway;
 pub mod ports;
