@@ -187,6 +187,12 @@ impl Fleet {
         state.bound(replica)
     }
 
+    /// Tells whether a replica is one of this fleet's, in whatever state.
+    #[must_use]
+    pub fn knows(&self, replica: ReplicaId) -> bool {
+        self.lock().addresses.contains_key(&replica)
+    }
+
     /// Reads the load for the scaler.
     #[must_use]
     pub fn observe(&self) -> Observation {

@@ -52,16 +52,18 @@ impl Permit {
     /// # Errors
     /// The refusal, when the wait took too long.
     pub async fn bound(&mut self) -> Result<Bound, Refusal> {
-        let bound = poll_fn(|cx| self.poll_bound(cx)).await?;
-        self.first_bound
-            .get_or_insert_with(|| self.fleet.clock.now());
-        Ok(bound)
+        poll_fn(|cx| self.poll_bound(cx)).await
     }
 
-    fn poll_bound(&mut self, cx: &Context<'_>) -> Poll<Result<Bound, Refusal>> {
+    /// Polls for a slot, for those who do more than wait.
+    pub fn poll_bound(&mut self, cx: &Context<'_>) -> Poll<Result<Bound, Refusal>> {
         let mut state = self.fleet.lock();
         match &mut state.waits[self.ticket.key()] {
-            Wait::Granted(bound) => Poll::Ready(Ok(*bound)),
+            Wait::Granted(bound) => {
+                self.first_bound
+                    .get_or_insert_with(|| self.fleet.clock.now());
+                Poll::Ready(Ok(*bound))
+            }
             Wait::Refused(refusal) => Poll::Ready(Err(refusal.clone())),
             Wait::Queued(waker) => {
                 *waker = Some(cx.waker().clone());

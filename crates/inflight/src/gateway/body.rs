@@ -1,0 +1,214 @@
+//! A response's body on its way to the client, with the request's guard inside.
+//!
+//! The guard is released as the last byte is handed on, not one poll later: a client that sends
+//! one request after the other never counts as two.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use inflight_core::admission::Outcome;
+use tokio::time::Instant;
+
+use super::connection::{Client, OpenRequest};
+use super::fault::Fault;
+use super::pulse::Pulse;
+use super::refusal;
+use super::upload::Upload;
+use super::upstream::Lease;
+use crate::fleet::Permit;
+
+/// What a client is sent as a response's body.
+pub(super) enum ResponseBody {
+    /// Our own words, or nothing.
+    Own(Option<Bytes>),
+    /// A replica's.
+    Relayed(Relayed),
+}
+
+/// A replica's response body.
+pub(super) struct Relayed {
+    incoming: Incoming,
+    hold: Hold,
+    pulse: Pulse,
+    waits_since: Option<Instant>,
+    idle: Duration,
+    is_grpc: bool,
+}
+
+/// What a request holds until its response has ended.
+pub(super) struct Hold {
+    /// The count and the slot; none for a request that is not counted.
+    pub(super) permit: Option<Permit>,
+    /// The connection to the replica.
+    pub(super) lease: Option<Lease>,
+    /// The request's own body, which may still be on its way.
+    pub(super) upload: Option<Arc<Upload>>,
+    /// The client's connection.
+    pub(super) client: Arc<Client>,
+    /// The request's place on it.
+    pub(super) open: OpenRequest,
+}
+
+impl ResponseBody {
+    /// Builds a relayed body; one that is empty has ended already.
+    pub(super) fn relay(incoming: Incoming, hold: Hold, idle: Duration, is_grpc: bool) -> Self {
+        let mut relayed = Relayed {
+            incoming,
+            hold,
+            pulse: Pulse::default(),
+            waits_since: None,
+            idle,
+            is_grpc,
+        };
+        if relayed.incoming.is_end_stream() {
+            relayed.hold.complete();
+        }
+        Self::Relayed(relayed)
+    }
+}
+
+impl Body for ResponseBody {
+    type Data = Bytes;
+    type Error = BrokenOff;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+        match self.get_mut() {
+            Self::Own(text) => Poll::Ready(text.take().map(|text| Ok(Frame::data(text)))),
+            Self::Relayed(relayed) => relayed.poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Own(text) => text.is_none(),
+            Self::Relayed(relayed) => relayed.incoming.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Own(text) => {
+                let length = text.as_ref().map_or(0, Bytes::len);
+                SizeHint::with_exact(u64::try_from(length).unwrap_or(u64::MAX))
+            }
+            Self::Relayed(relayed) => relayed.incoming.size_hint(),
+        }
+    }
+}
+
+/// Why a response broke off after its head was sent.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum BrokenOff {
+    /// The replica did.
+    #[error("the replica broke off")]
+    Upstream(#[source] hyper::Error),
+    /// Nothing came from the replica for too long.
+    #[error("the replica sent nothing for the idle time-out")]
+    Idle,
+    /// The client left.
+    #[error("the client left")]
+    ClientGone,
+}
+
+impl Relayed {
+    fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+        let end = match Pin::new(&mut self.incoming).poll_frame(cx) {
+            Poll::Ready(Some(Ok(frame))) => {
+                self.waits_since = None;
+                if frame.is_trailers() || self.incoming.is_end_stream() {
+                    self.hold.complete();
+                }
+                return Poll::Ready(Some(Ok(frame)));
+            }
+            Poll::Ready(None) => {
+                self.hold.complete();
+                return Poll::Ready(None);
+            }
+            Poll::Ready(Some(Err(error))) => BrokenOff::Upstream(error),
+            Poll::Pending => match self.poll_patience(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(end) => end,
+            },
+        };
+        Poll::Ready(self.break_off(end))
+    }
+
+    /// Waits for the replica: not for ever, and not for a client that left.
+    fn poll_patience(&mut self, cx: &mut Context<'_>) -> Poll<BrokenOff> {
+        if self.waits_since.is_none() {
+            self.waits_since = Some(Instant::now());
+            self.pulse.restart();
+        }
+        while let Poll::Ready(now) = self.pulse.poll_beat(cx) {
+            if self.hold.client.is_gone() {
+                return Poll::Ready(BrokenOff::ClientGone);
+            }
+            if self
+                .waits_since
+                .is_some_and(|since| now.duration_since(since) >= self.idle)
+            {
+                return Poll::Ready(BrokenOff::Idle);
+            }
+        }
+        Poll::Pending
+    }
+
+    /// Ends the request. A gRPC caller is told in trailers, as its protocol wants.
+    fn break_off(&mut self, end: BrokenOff) -> Option<Result<Frame<Bytes>, BrokenOff>> {
+        if self.hold.has_ended() {
+            return None;
+        }
+        let (outcome, fault) = match &end {
+            BrokenOff::ClientGone => (Outcome::ClientGone, None),
+            BrokenOff::Upstream(_) => (Outcome::UpstreamFailed, Some(Fault::BrokenOff)),
+            BrokenOff::Idle => (Outcome::TimedOut, Some(Fault::Idle)),
+        };
+        self.hold.end(outcome);
+        tracing::debug!(error = %end, "a response broke off");
+        match fault {
+            Some(fault) if self.is_grpc => {
+                Some(Ok(Frame::trailers(refusal::grpc_trailers(&fault))))
+            }
+            Some(_) | None => Some(Err(end)),
+        }
+    }
+}
+
+impl Hold {
+    /// Ends the request as done, and gives the replica's connection back for the next one.
+    fn complete(&mut self) {
+        if let Some(permit) = &mut self.permit {
+            permit.finish(Outcome::Completed);
+        }
+        let is_sent = self
+            .upload
+            .as_ref()
+            .is_none_or(|upload| upload.is_complete());
+        match self.lease.take() {
+            Some(lease) if is_sent => lease.give_back(),
+            Some(_) | None => {}
+        }
+    }
+
+    /// Ends the request otherwise; the replica's connection, or its stream, is dropped.
+    pub(super) fn end(&mut self, outcome: Outcome) {
+        if let Some(permit) = &mut self.permit {
+            permit.finish(outcome);
+        }
+        self.lease = None;
+    }
+
+    fn has_ended(&self) -> bool {
+        self.lease.is_none()
+    }
+}

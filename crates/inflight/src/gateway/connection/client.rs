@@ -1,0 +1,239 @@
+//! One client connection, as its requests know it, and what moved on it.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use http::HeaderValue;
+use inflight_core::SessionKey;
+use tokio::net::TcpStream;
+
+use super::io::is_read_closed;
+use crate::gateway::config::Timeouts;
+
+/// A client connection.
+pub(in crate::gateway) struct Client {
+    /// The session that its requests are of unless a header says otherwise.
+    pub(in crate::gateway) session: SessionKey,
+    /// Its address, as `x-forwarded-for` says it.
+    pub(in crate::gateway) forwarded_for: HeaderValue,
+    pub(super) activity: Arc<Activity>,
+    pub(super) stream: Arc<TcpStream>,
+    pub(super) must_linger: AtomicBool,
+}
+
+/// What moved on a connection; written by its own tasks, read by its coarse timer.
+#[derive(Default)]
+pub(in crate::gateway) struct Activity {
+    begun: AtomicU64,
+    open: AtomicUsize,
+    moved: AtomicU64,
+    has_unread_head: AtomicBool,
+    is_write_blocked: AtomicBool,
+}
+
+/// One request that is open on a connection; dropping it says that it is not any more.
+pub(in crate::gateway) struct OpenRequest(Arc<Activity>);
+
+impl Client {
+    pub(super) fn new(stream: Arc<TcpStream>, peer: SocketAddr, serial: u64) -> Self {
+        let mut hasher = DefaultHasher::new();
+        (peer, serial).hash(&mut hasher);
+        Self {
+            session: SessionKey(hasher.finish()),
+            forwarded_for: forwarded_for(peer),
+            activity: Arc::default(),
+            stream,
+            must_linger: AtomicBool::new(false),
+        }
+    }
+
+    /// Notes that a request began.
+    pub(in crate::gateway) fn begin(&self) -> OpenRequest {
+        let activity = &self.activity;
+        activity.begun.fetch_add(1, Ordering::Relaxed);
+        activity.open.fetch_add(1, Ordering::Relaxed);
+        activity.has_unread_head.store(false, Ordering::Relaxed);
+        OpenRequest(Arc::clone(activity))
+    }
+
+    /// Tells whether the client closed its side, even beyond bytes that nobody read yet.
+    pub(in crate::gateway) fn is_gone(&self) -> bool {
+        is_read_closed(&self.stream)
+    }
+
+    /// Asks for what the client still sends to be read for a moment before the socket is closed:
+    /// closed over unread bytes, it would be reset, and our answer with it.
+    pub(in crate::gateway) fn linger(&self) {
+        self.must_linger.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Drop for OpenRequest {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Activity {
+    pub(super) fn on_read(&self) {
+        add_one(&self.moved);
+        if self.open.load(Ordering::Relaxed) == 0 {
+            self.has_unread_head.store(true, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn on_write(&self, has_written: bool) {
+        if has_written {
+            add_one(&self.moved);
+        }
+        if self.is_write_blocked.load(Ordering::Relaxed) == has_written {
+            self.is_write_blocked.store(!has_written, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Only the connection's own task writes this counter, so it needs no locked addition.
+fn add_one(counter: &AtomicU64) {
+    counter.store(
+        counter.load(Ordering::Relaxed).wrapping_add(1),
+        Ordering::Relaxed,
+    );
+}
+
+fn forwarded_for(peer: SocketAddr) -> HeaderValue {
+    HeaderValue::from_str(&peer.ip().to_canonical().to_string())
+        .unwrap_or(HeaderValue::from_static("unknown"))
+}
+
+/// Judges a connection at each tick of its coarse timer.
+pub(super) struct Watchdog {
+    timeouts: Timeouts,
+    has_heads: bool,
+    moved: (u64, Instant),
+    head: (u64, Option<Instant>),
+}
+
+/// What shall become of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It lives on.
+    Keep,
+    /// It ends as soon as nothing is open on it.
+    Close,
+    /// It ends at once.
+    Cut,
+}
+
+impl Watchdog {
+    /// `has_heads` says that bytes read while no request is open are a request's head, which is
+    /// so in HTTP/1 only.
+    pub(super) fn new(timeouts: Timeouts, has_heads: bool, now: Instant) -> Self {
+        Self {
+            timeouts,
+            has_heads,
+            moved: (0, now),
+            head: (0, None),
+        }
+    }
+
+    /// Returns how often to judge: often enough that a time-out is late by a quarter at most.
+    pub(super) fn period(&self) -> Duration {
+        let shortest = self.timeouts.head.min(self.timeouts.idle);
+        (shortest / 4).clamp(Duration::from_millis(20), Duration::from_secs(5))
+    }
+
+    pub(super) fn judge(&mut self, activity: &Activity, now: Instant) -> Verdict {
+        let is_open = activity.open.load(Ordering::Relaxed) > 0;
+        let begun = activity.begun.load(Ordering::Relaxed);
+        let moved = activity.moved.load(Ordering::Relaxed);
+        if moved != self.moved.0 {
+            self.moved = (moved, now);
+        }
+        let is_quiet = now.duration_since(self.moved.1) >= self.timeouts.idle;
+        if is_quiet && activity.is_write_blocked.load(Ordering::Relaxed) {
+            return Verdict::Cut;
+        }
+        let has_head =
+            self.has_heads && !is_open && activity.has_unread_head.load(Ordering::Relaxed);
+        if !has_head || self.head.0 != begun {
+            self.head = (begun, None);
+        }
+        if has_head {
+            let since = *self.head.1.get_or_insert(now);
+            if now.duration_since(since) >= self.timeouts.head {
+                return Verdict::Cut;
+            }
+        }
+        if is_quiet && !is_open {
+            Verdict::Close
+        } else {
+            Verdict::Keep
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn watchdog(start: Instant) -> (Watchdog, Activity) {
+        (
+            Watchdog::new(Timeouts::default(), true, start),
+            Activity::default(),
+        )
+    }
+
+    #[test]
+    fn a_head_that_does_not_end_is_cut_however_slowly_it_comes() {
+        let start = Instant::now();
+        let (mut watchdog, activity) = watchdog(start);
+        activity.on_read();
+        assert_eq!(watchdog.judge(&activity, start), Verdict::Keep);
+        activity.on_read();
+        assert_eq!(watchdog.judge(&activity, start + 9 * SECOND), Verdict::Keep);
+        activity.on_read();
+        assert_eq!(watchdog.judge(&activity, start + 10 * SECOND), Verdict::Cut);
+    }
+
+    #[test]
+    fn a_quiet_connection_is_closed_only_when_nothing_is_open() {
+        let start = Instant::now();
+        let (mut watchdog, activity) = watchdog(start);
+        activity.open.store(1, Ordering::Relaxed);
+        assert_eq!(
+            watchdog.judge(&activity, start + 301 * SECOND),
+            Verdict::Keep
+        );
+        activity.open.store(0, Ordering::Relaxed);
+        assert_eq!(
+            watchdog.judge(&activity, start + 302 * SECOND),
+            Verdict::Close
+        );
+    }
+
+    #[test]
+    fn a_client_that_takes_nothing_for_the_idle_time_is_cut() {
+        let start = Instant::now();
+        let (mut watchdog, activity) = watchdog(start);
+        activity.open.store(1, Ordering::Relaxed);
+        activity.on_write(false);
+        assert_eq!(
+            watchdog.judge(&activity, start + 299 * SECOND),
+            Verdict::Keep
+        );
+        assert_eq!(
+            watchdog.judge(&activity, start + 300 * SECOND),
+            Verdict::Cut
+        );
+        activity.on_write(true);
+        assert_eq!(
+            watchdog.judge(&activity, start + 301 * SECOND),
+            Verdict::Keep
+        );
+    }
+}

@@ -1,0 +1,381 @@
+//! One request, from its head to its response's head.
+//!
+//! Sent again only where that cannot do work twice: nothing of it was sent, the replica said it
+//! did nothing, or the method is safe and there was no body.
+
+use std::future::poll_fn;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::request::Parts;
+use http::{HeaderValue, Method, Request, Response, header};
+use hyper::body::{Body, Incoming};
+use inflight_core::admission::{Arrival, Refusal};
+use inflight_core::{Bytes, ReplicaId, SessionKey};
+use tokio::time::{Instant, sleep};
+
+use super::Shared;
+use super::body::{Hold, ResponseBody};
+use super::config::SessionBy;
+use super::connection::{Client, OpenRequest};
+use super::fault::Fault;
+use super::headers::{self, Caller, Rejection};
+use super::pulse::Pulse;
+use super::refusal;
+use super::route::Route;
+use super::upload::{RequestBody, Upload};
+use super::upstream::{Lease, Processed, SendError};
+use crate::fleet::{Bound, Permit};
+
+/// How often a request that a replica may have seen is sent.
+const SENT_MAX: u32 = 3;
+
+/// How often a request is offered to replicas that cannot be connected to.
+const UNREACHABLE_MAX: u32 = 8;
+
+/// The pause before the same replica is tried again, doubled each time: 8 tries take 1.3 s.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// The client left while its request waited. hyper closes what is left of the connection.
+#[derive(Debug, thiserror::Error)]
+#[error("the client left")]
+pub(super) struct ClientGone;
+
+/// Why a request gets an answer of ours.
+enum Stop {
+    Rejected(Rejection),
+    Refused(Refusal),
+    Failed(Fault),
+}
+
+/// A request that was admitted, or is not counted.
+struct Exchange {
+    shared: Arc<Shared>,
+    client: Arc<Client>,
+    open: OpenRequest,
+    permit: Option<Permit>,
+    upload: Option<Arc<Upload>>,
+    /// A client that waits to be told to send its body is told when a replica wants it.
+    reads_ahead: bool,
+    caller: Caller,
+    pulse: Pulse,
+}
+
+/// How often a request was tried, and where it failed last.
+#[derive(Default)]
+struct Attempts {
+    sent: u32,
+    unreachable: u32,
+    failed_at: Option<ReplicaId>,
+}
+
+/// Takes a request through to its response's head; its body carries the rest.
+pub(super) async fn handle(
+    shared: Arc<Shared>,
+    client: Arc<Client>,
+    request: Request<Incoming>,
+) -> Result<Response<ResponseBody>, ClientGone> {
+    let open = client.begin();
+    let (mut head, incoming) = request.into_parts();
+    let caller = Caller::of(&head);
+    let permit = match admit(&shared, &client, &head) {
+        Ok(permit) => permit,
+        Err(stop) => {
+            let is_unread = !incoming.is_end_stream();
+            return Ok(answer(&stop, caller, is_unread.then_some(&*client)));
+        }
+    };
+    let reads_ahead = !head.headers.contains_key(header::EXPECT);
+    headers::prepare_request(&mut head, &client, &shared.hop);
+    let exchange = Exchange {
+        shared,
+        client: Arc::clone(&client),
+        open,
+        permit,
+        upload: Upload::new(incoming),
+        reads_ahead,
+        caller,
+        pulse: Pulse::default(),
+    };
+    match exchange.run(head).await {
+        Ok(response) => Ok(response),
+        Err((Stop::Failed(Fault::ClientGone), _)) => Err(ClientGone),
+        Err((stop, is_unread)) => Ok(answer(&stop, caller, is_unread.then_some(&*client))),
+    }
+}
+
+/// Lets a request in; `None` is for one that is not counted.
+fn admit(shared: &Shared, client: &Client, head: &Parts) -> Result<Option<Permit>, Stop> {
+    headers::check(head, &shared.hop).map_err(Stop::Rejected)?;
+    let Route::Counted { model, first_call } = shared.routes.of(head.uri.path()) else {
+        return Ok(None);
+    };
+    let arrival = Arrival {
+        model,
+        session: Some(session(shared, client, head)),
+        first_call,
+        deadline: None,
+        draw: fastrand::u64(..),
+    };
+    shared
+        .fleet
+        .arrive(arrival)
+        .map(Some)
+        .map_err(Stop::Refused)
+}
+
+fn session(shared: &Shared, client: &Client, head: &Parts) -> SessionKey {
+    let value = match &shared.config.session {
+        SessionBy::Address => None,
+        SessionBy::Header(name) => head.headers.get(name),
+    };
+    value.map_or(client.session, |value| {
+        let mut hasher = DefaultHasher::new();
+        value.hash(&mut hasher);
+        SessionKey(hasher.finish())
+    })
+}
+
+/// Says why, and does not read the rest of a body that nobody wants.
+fn answer(stop: &Stop, caller: Caller, unread: Option<&Client>) -> Response<ResponseBody> {
+    let is_grpc = caller.is_grpc;
+    let mut response = match stop {
+        Stop::Rejected(rejection) => refusal::rejected(rejection.status, rejection.reason, is_grpc),
+        Stop::Refused(refused) => refusal::refused(refused, is_grpc, fastrand::u64(..)),
+        Stop::Failed(fault) => {
+            tracing::debug!(%fault, reason = fault.name(), "a request failed");
+            refusal::failed(fault, is_grpc)
+        }
+    };
+    if let Some(client) = unread
+        && !caller.is_http2
+    {
+        client.linger();
+        let close = HeaderValue::from_static("close");
+        response.headers_mut().insert(header::CONNECTION, close);
+    }
+    response
+}
+
+impl Exchange {
+    /// The flag of a failure says whether the client's body was not read to its end.
+    async fn run(mut self, head: Parts) -> Result<Response<ResponseBody>, (Stop, bool)> {
+        match self.send(head).await {
+            Ok((response, lease)) => Ok(self.relay(response, lease)),
+            Err(stop) => {
+                if let (Some(permit), Stop::Failed(fault)) = (&mut self.permit, &stop) {
+                    permit.finish(fault.outcome());
+                }
+                let is_unread = self
+                    .upload
+                    .as_ref()
+                    .is_some_and(|upload| !upload.is_complete());
+                Err((stop, is_unread))
+            }
+        }
+    }
+
+    /// Sends the request until a replica answers it or nothing more may be tried.
+    async fn send(&mut self, mut head: Parts) -> Result<(Response<Incoming>, Lease), Stop> {
+        let mut attempts = Attempts::default();
+        let is_safe =
+            head.method.is_safe() && head.method != Method::CONNECT && self.upload.is_none();
+        let may_repeat = is_safe || self.shared.upstream.may_be_refused(self.caller);
+        loop {
+            let bound = self.bound().await?;
+            attempts.rest_before(bound).await;
+            let spare = may_repeat.then(|| head.clone());
+            let body = RequestBody::new(self.upload.as_ref());
+            let error = match self.attempt(bound, Request::from_parts(head, body)).await {
+                Ok(answered) => return Ok(answered),
+                Err(error) => error,
+            };
+            attempts.failed_at = Some(bound.replica);
+            let is_repeatable = is_safe
+                || self
+                    .upload
+                    .as_ref()
+                    .is_none_or(|upload| upload.is_repeatable());
+            head = match (attempts.judge(error, is_safe, is_repeatable)?, spare) {
+                (Some(unsent), _) => unsent,
+                (None, Some(spare)) => spare,
+                (None, None) => return Err(Stop::Failed(Fault::BrokenOff)),
+            };
+            if let Some(permit) = &mut self.permit {
+                permit.retry();
+            }
+        }
+    }
+
+    /// Waits for a slot: reads a little of the body ahead, and notices a client that leaves.
+    async fn bound(&mut self) -> Result<Bound, Stop> {
+        if self.permit.is_none() {
+            return self
+                .shared
+                .fleet
+                .any_ready()
+                .ok_or(Stop::Failed(Fault::NoReplica));
+        }
+        poll_fn(|cx| self.poll_bound(cx)).await
+    }
+
+    fn poll_bound(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bound, Stop>> {
+        let Some(permit) = &mut self.permit else {
+            return Poll::Pending;
+        };
+        if let Poll::Ready(bound) = permit.poll_bound(cx) {
+            return Poll::Ready(bound.map_err(Stop::Refused));
+        }
+        if let Some(upload) = &self.upload {
+            if self.reads_ahead {
+                let may_hold = &mut self.reads_ahead;
+                upload.read_ahead(cx, |length| {
+                    *may_hold = permit.hold(Bytes(u64::try_from(length).unwrap_or(u64::MAX)));
+                    *may_hold
+                });
+            }
+            if upload.is_broken() {
+                return Poll::Ready(Err(Stop::Failed(Fault::ClientGone)));
+            }
+        }
+        while self.pulse.poll_beat(cx).is_ready() {
+            if self.client.is_gone() {
+                return Poll::Ready(Err(Stop::Failed(Fault::ClientGone)));
+            }
+        }
+        Poll::Pending
+    }
+
+    /// Sends the request once, with patience for both sides.
+    async fn attempt(
+        &mut self,
+        bound: Bound,
+        request: Request<RequestBody>,
+    ) -> Result<(Response<Incoming>, Lease), SendError> {
+        let shared = Arc::clone(&self.shared);
+        let endpoint = shared.upstream.endpoint(bound);
+        let mut sending = pin!(shared.upstream.send(&endpoint, self.caller, request));
+        let mut patience = Patience {
+            since: Instant::now(),
+            moved: 0,
+        };
+        self.pulse.restart();
+        let sent = poll_fn(|cx| match sending.as_mut().poll(cx) {
+            Poll::Ready(sent) => Poll::Ready(sent),
+            Poll::Pending => self.poll_patience(&mut patience, cx).map(|fault| {
+                Err(SendError {
+                    fault,
+                    processed: Processed::Unknown,
+                })
+            }),
+        });
+        let sent = sent.await;
+        match (sent, &self.upload) {
+            (Err(error), Some(upload)) if upload.is_broken() => Err(SendError {
+                fault: Fault::ClientGone,
+                processed: error.processed,
+            }),
+            (sent, _) => sent,
+        }
+    }
+
+    fn poll_patience(&mut self, patience: &mut Patience, cx: &mut Context<'_>) -> Poll<Fault> {
+        let timeouts = &self.shared.config.timeouts;
+        while let Poll::Ready(now) = self.pulse.poll_beat(cx) {
+            if self.client.is_gone() {
+                return Poll::Ready(Fault::ClientGone);
+            }
+            let moved = self.upload.as_ref().map_or(0, |upload| upload.moved());
+            if moved != patience.moved {
+                *patience = Patience { since: now, moved };
+            }
+            let waited = now.duration_since(patience.since);
+            let is_starved = self
+                .upload
+                .as_ref()
+                .is_some_and(|upload| upload.is_starved());
+            if is_starved && waited >= timeouts.idle {
+                return Poll::Ready(Fault::ClientStalled);
+            }
+            if waited >= timeouts.first_byte {
+                return Poll::Ready(Fault::FirstByte);
+            }
+        }
+        Poll::Pending
+    }
+
+    fn relay(self, response: Response<Incoming>, lease: Lease) -> Response<ResponseBody> {
+        let (mut head, incoming) = response.into_parts();
+        headers::prepare_response(&mut head);
+        if let Some(upload) = &self.upload {
+            upload.seal();
+        }
+        let hold = Hold {
+            permit: self.permit,
+            lease: Some(lease),
+            upload: self.upload,
+            client: self.client,
+            open: self.open,
+        };
+        let idle = self.shared.config.timeouts.idle;
+        Response::from_parts(
+            head,
+            ResponseBody::relay(incoming, hold, idle, self.caller.is_grpc),
+        )
+    }
+}
+
+/// Since when nothing moved.
+struct Patience {
+    since: Instant,
+    moved: u64,
+}
+
+impl Attempts {
+    /// Pauses before a replica is tried again that failed just before.
+    async fn rest_before(&self, bound: Bound) {
+        if self.failed_at == Some(bound.replica) {
+            let times = self.sent.max(self.unreachable).saturating_sub(1).min(7);
+            sleep(PAUSE * 2_u32.pow(times)).await;
+        }
+    }
+
+    /// Decides whether the request is sent again: `Ok`, with its head if nothing of it was sent.
+    fn judge(
+        &mut self,
+        error: SendError,
+        is_safe: bool,
+        is_repeatable: bool,
+    ) -> Result<Option<Parts>, Stop> {
+        let SendError { fault, processed } = error;
+        let is_final = matches!(
+            fault,
+            Fault::ClientGone | Fault::ClientStalled | Fault::FirstByte | Fault::NoHttp2 { .. }
+        );
+        if is_final {
+            return Err(Stop::Failed(fault));
+        }
+        match processed {
+            Processed::Unsent(request) => {
+                self.unreachable += 1;
+                if self.unreachable >= UNREACHABLE_MAX {
+                    return Err(Stop::Failed(fault));
+                }
+                Ok(Some(request.into_parts().0))
+            }
+            Processed::Refused | Processed::Unknown => {
+                self.sent += 1;
+                let is_refused = matches!(processed, Processed::Refused);
+                let may_repeat = is_safe || (is_refused && is_repeatable);
+                if may_repeat && self.sent < SENT_MAX {
+                    Ok(None)
+                } else {
+                    Err(Stop::Failed(fault))
+                }
+            }
+        }
+    }
+}

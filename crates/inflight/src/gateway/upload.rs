@@ -1,0 +1,296 @@
+//! A request's body on its way to a replica: read ahead a little while the request waits, and
+//! kept a little until the replica answered, so that it can be sent again if no replica took it.
+//!
+//! Never more than [`KEPT_BYTES`] are held; a longer body is streamed and cannot be repeated.
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::HeaderMap;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+
+/// Bytes of a body held at most, before and after it was sent.
+const KEPT_BYTES: usize = 64 * 1024;
+
+/// A request's body, shared by the one who waits and the connection that sends.
+pub(super) struct Upload {
+    state: Mutex<State>,
+    /// Frames that came from the client so far.
+    moved: AtomicU64,
+}
+
+struct State {
+    incoming: Incoming,
+    kept: Vec<Bytes>,
+    kept_bytes: usize,
+    trailers: Option<HeaderMap>,
+    keeping: Keeping,
+    reading: Reading,
+}
+
+/// Whether frames are kept after they were handed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Keeping {
+    /// All so far are.
+    All,
+    /// Those that were not handed on yet; no replica can be given the body from its start.
+    Rest,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reading {
+    /// Nobody waits for the client.
+    Open,
+    /// More was asked for, and the client has not sent it.
+    Starved,
+    /// All came.
+    Ended,
+    /// The client broke off.
+    Failed,
+}
+
+/// What a replica's connection is given as a request's body.
+pub(super) enum RequestBody {
+    /// No body.
+    Empty,
+    /// An upload, from its start.
+    Upload {
+        /// The body.
+        upload: Arc<Upload>,
+        /// The next kept frame to hand on.
+        next: usize,
+        /// Whether all was handed on.
+        is_done: bool,
+    },
+}
+
+impl Upload {
+    /// Takes a request's body; `None` when it is empty.
+    pub(super) fn new(incoming: Incoming) -> Option<Arc<Self>> {
+        if incoming.is_end_stream() {
+            return None;
+        }
+        Some(Arc::new(Self {
+            state: Mutex::new(State {
+                incoming,
+                kept: Vec::new(),
+                kept_bytes: 0,
+                trailers: None,
+                keeping: Keeping::All,
+                reading: Reading::Open,
+            }),
+            moved: AtomicU64::new(0),
+        }))
+    }
+
+    /// Reads ahead while the request waits, until the bound; `hold` counts the bytes and says
+    /// whether more may be held.
+    pub(super) fn read_ahead(&self, cx: &mut Context<'_>, mut hold: impl FnMut(usize) -> bool) {
+        let mut state = self.lock();
+        while state.kept_bytes < KEPT_BYTES && state.reading != Reading::Ended {
+            let Poll::Ready(Some(Ok(frame))) = state.poll_client(cx) else {
+                return;
+            };
+            self.moved.fetch_add(1, Ordering::Relaxed);
+            let Some(chunk) = state.keep_trailers(frame) else {
+                return;
+            };
+            let length = chunk.len();
+            state.keep(chunk);
+            if !hold(length) {
+                return;
+            }
+        }
+    }
+
+    /// Says that a replica took the request: nothing is kept for a repetition any more.
+    pub(super) fn seal(&self) {
+        self.lock().keeping = Keeping::Rest;
+    }
+
+    /// Tells whether the body can be given to another replica from its start.
+    pub(super) fn is_repeatable(&self) -> bool {
+        let state = self.lock();
+        state.keeping == Keeping::All && state.reading != Reading::Failed
+    }
+
+    /// Tells whether all of the body came from the client.
+    pub(super) fn is_complete(&self) -> bool {
+        self.lock().reading == Reading::Ended
+    }
+
+    /// Tells whether the client broke off.
+    pub(super) fn is_broken(&self) -> bool {
+        self.lock().reading == Reading::Failed
+    }
+
+    /// Tells whether the replica would take more and the client sends nothing.
+    pub(super) fn is_starved(&self) -> bool {
+        self.lock().reading == Reading::Starved
+    }
+
+    /// Returns a number that grows with everything that comes from the client.
+    pub(super) fn moved(&self) -> u64 {
+        self.moved.load(Ordering::Relaxed)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn poll_client(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        if self.reading == Reading::Ended {
+            return Poll::Ready(None);
+        }
+        let polled = Pin::new(&mut self.incoming).poll_frame(cx);
+        self.reading = match &polled {
+            Poll::Pending => Reading::Starved,
+            Poll::Ready(Some(Err(_))) => Reading::Failed,
+            Poll::Ready(None) => Reading::Ended,
+            Poll::Ready(Some(Ok(frame))) if frame.is_trailers() => Reading::Ended,
+            Poll::Ready(Some(Ok(_))) if self.incoming.is_end_stream() => Reading::Ended,
+            Poll::Ready(Some(Ok(_))) => Reading::Open,
+        };
+        polled
+    }
+
+    fn keep_trailers(&mut self, frame: Frame<Bytes>) -> Option<Bytes> {
+        match frame.into_data() {
+            Ok(chunk) => Some(chunk),
+            Err(frame) => {
+                self.trailers = frame.into_trailers().ok();
+                None
+            }
+        }
+    }
+
+    fn keep(&mut self, chunk: Bytes) {
+        self.kept_bytes += chunk.len();
+        self.kept.push(chunk);
+    }
+
+    /// Returns the frame to hand on at `next`, and moves `next` on.
+    fn poll_from(
+        &mut self,
+        cx: &mut Context<'_>,
+        next: &mut usize,
+        moved: &AtomicU64,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        if let Some(chunk) = self.kept.get(*next).cloned() {
+            *next += 1;
+            return Poll::Ready(Some(Ok(Frame::data(chunk))));
+        }
+        if self.reading == Reading::Ended {
+            return Poll::Ready(self.trailers.take().map(|trailers| {
+                if self.keeping == Keeping::All {
+                    self.trailers = Some(trailers.clone());
+                }
+                Ok(Frame::trailers(trailers))
+            }));
+        }
+        let Some(frame) = ready!(self.poll_client(cx)) else {
+            return Poll::Ready(None);
+        };
+        let frame = frame?;
+        moved.fetch_add(1, Ordering::Relaxed);
+        let chunk = match frame.into_data() {
+            Ok(chunk) => chunk,
+            Err(frame) => {
+                self.trailers = frame.trailers_ref().cloned();
+                return Poll::Ready(Some(Ok(frame)));
+            }
+        };
+        if self.keeping == Keeping::All && self.kept_bytes + chunk.len() <= KEPT_BYTES {
+            self.keep(chunk.clone());
+            *next += 1;
+        } else {
+            self.keeping = Keeping::Rest;
+            self.kept = Vec::new();
+            self.kept_bytes = 0;
+            *next = 0;
+        }
+        Poll::Ready(Some(Ok(Frame::data(chunk))))
+    }
+
+    fn has_all_from(&self, next: usize) -> bool {
+        next >= self.kept.len() && self.reading == Reading::Ended && self.trailers.is_none()
+    }
+
+    fn rest_from(&self, next: usize) -> SizeHint {
+        let kept: usize = self.kept.iter().skip(next).map(Bytes::len).sum();
+        let kept = u64::try_from(kept).unwrap_or(u64::MAX);
+        let coming = match self.reading {
+            Reading::Ended => SizeHint::with_exact(0),
+            Reading::Open | Reading::Starved | Reading::Failed => self.incoming.size_hint(),
+        };
+        let mut hint = SizeHint::new();
+        hint.set_lower(kept.saturating_add(coming.lower()));
+        if let Some(upper) = coming.upper() {
+            hint.set_upper(kept.saturating_add(upper));
+        }
+        hint
+    }
+}
+
+impl RequestBody {
+    /// Builds the body of one attempt, from its start.
+    pub(super) fn new(upload: Option<&Arc<Upload>>) -> Self {
+        match upload {
+            None => Self::Empty,
+            Some(upload) => Self::Upload {
+                upload: Arc::clone(upload),
+                next: 0,
+                is_done: false,
+            },
+        }
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        match self.get_mut() {
+            Self::Empty | Self::Upload { is_done: true, .. } => Poll::Ready(None),
+            Self::Upload {
+                upload,
+                next,
+                is_done,
+            } => {
+                let mut state = upload.lock();
+                let frame = ready!(state.poll_from(cx, next, &upload.moved));
+                *is_done = match &frame {
+                    Some(Ok(frame)) => frame.is_trailers() || state.has_all_from(*next),
+                    Some(Err(_)) | None => true,
+                };
+                Poll::Ready(frame)
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Empty | Self::Upload { is_done: true, .. } => true,
+            Self::Upload { upload, next, .. } => upload.lock().has_all_from(*next),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Empty | Self::Upload { is_done: true, .. } => SizeHint::with_exact(0),
+            Self::Upload { upload, next, .. } => upload.lock().rest_from(*next),
+        }
+    }
+}
