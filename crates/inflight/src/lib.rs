@@ -5,4 +5,5 @@
 pub mod cli;
 pub mod clock;
 pub mod ports;
+pub mod serve;
 pub mod targets;
