@@ -1,7 +1,8 @@
 //! The small built-in server that `demo` and the tests scale: `inflight __serve`.
 //!
 //! `GET /healthz` and the gRPC health check are answered at once, everything else after the time
-//! that a request takes, as JSON that tells how many requests it executed at once. It never holds
+//! that a request takes, with status 200 or the one in `?status=503`, as JSON that tells how many
+//! requests it executed at once. It never holds
 //! a request back: more than `slots` at once are counted as violations, so that a test can see
 //! that whoever stands in front kept to the slots. SIGTERM lets running requests end.
 
@@ -15,7 +16,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use clap::Parser;
-use http::{HeaderMap, HeaderValue, Request, Response, header};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
@@ -42,7 +43,10 @@ const LONGEST_WORK: Duration = Duration::from_secs(3_600);
 
 /// What the server is told.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "inflight __serve", about = "A small server to scale, for demos and tests")]
+#[command(
+    name = "inflight __serve",
+    about = "A small server to scale, for demos and tests"
+)]
 pub struct ServeArgs {
     /// Where to listen on 127.0.0.1.
     #[arg(long, env = "PORT")]
@@ -68,23 +72,32 @@ pub fn run_server_if_asked() -> Option<ExitCode> {
         return None;
     }
     let program = std::ffi::OsString::from("inflight __serve");
-    Some(match ServeArgs::try_parse_from(std::iter::once(program).chain(arguments)) {
-        Ok(arguments) => run(&arguments),
-        Err(error) => {
-            // Nobody is left to tell when the output is gone.
-            error.print().ok();
-            ExitCode::from(2)
-        }
-    })
+    Some(
+        match ServeArgs::try_parse_from(std::iter::once(program).chain(arguments)) {
+            Ok(arguments) => run(&arguments),
+            Err(error) => {
+                // Nobody is left to tell when the output is gone.
+                error.print().ok();
+                ExitCode::from(2)
+            }
+        },
+    )
 }
 
 fn run(arguments: &ServeArgs) -> ExitCode {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
     match runtime.and_then(|runtime| runtime.block_on(serve(arguments))) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // It has no log of its own, and nobody is left to tell when the output is gone.
-            writeln!(io::stderr(), "cannot serve port {}: {error}", arguments.port).ok();
+            writeln!(
+                io::stderr(),
+                "cannot serve port {}: {error}",
+                arguments.port
+            )
+            .ok();
             ExitCode::FAILURE
         }
     }
@@ -167,13 +180,16 @@ impl Server {
             "/grpc.health.v1.Health/Check" => return grpc_serving(),
             _ => {}
         }
-        let work = request.uri().query().and_then(work_of).unwrap_or(self.work);
+        let query = request.uri().query().unwrap_or_default();
+        let work = work_of(query).unwrap_or(self.work);
+        let status = status_of(query).unwrap_or(StatusCode::OK);
         let executing = Executing::begin(self);
         // An upload is read, so that its connection can be used again; a broken one has no reader.
         let mut body = request.into_body();
         while let Some(Ok(_)) = body.frame().await {}
         sleep(work).await;
-        let answer = json(self.describe(executing.count));
+        let mut answer = json(self.describe(executing.count));
+        *answer.status_mut() = status;
         drop(executing);
         answer
     }
@@ -229,7 +245,9 @@ fn grpc_serving() -> Answer {
         trailers.insert("grpc-status", HeaderValue::from_static("0"));
         Some(Ok(trailers))
     };
-    let body = Full::new(Bytes::from_static(SERVING)).with_trailers(trailers).boxed();
+    let body = Full::new(Bytes::from_static(SERVING))
+        .with_trailers(trailers)
+        .boxed();
     let mut answer = Response::new(body);
     let grpc = HeaderValue::from_static("application/grpc");
     answer.headers_mut().insert(header::CONTENT_TYPE, grpc);
@@ -237,8 +255,17 @@ fn grpc_serving() -> Answer {
 }
 
 fn work_of(query: &str) -> Option<Duration> {
-    let value = query.split('&').find_map(|pair| pair.strip_prefix("work="))?;
-    parse_span(value).ok()
+    parse_span(parameter(query, "work=")?).ok()
+}
+
+/// Returns the status asked for; one below 200 would not end a request.
+fn status_of(query: &str) -> Option<StatusCode> {
+    let status: StatusCode = parameter(query, "status=")?.parse().ok()?;
+    (!status.is_informational()).then_some(status)
+}
+
+fn parameter<'a>(query: &'a str, name: &str) -> Option<&'a str> {
+    query.split('&').find_map(|pair| pair.strip_prefix(name))
 }
 
 /// Reads `250ms` or `2s`.
@@ -247,10 +274,16 @@ fn parse_span(text: &str) -> Result<Duration, String> {
         Some(number) => (number, Duration::from_millis(1)),
         None => (text.strip_suffix('s').unwrap_or(""), Duration::from_secs(1)),
     };
-    let count: u32 = number.parse().map_err(|_| format!("'{text}' is not like 250ms or 2s"))?;
+    let count: u32 = number
+        .parse()
+        .map_err(|_| format!("'{text}' is not like 250ms or 2s"))?;
     let span = unit.saturating_mul(count);
     let out_of_range = || format!("'{text}' is out of range; it is at most {LONGEST_WORK:?}");
-    if span <= LONGEST_WORK { Ok(span) } else { Err(out_of_range()) }
+    if span <= LONGEST_WORK {
+        Ok(span)
+    } else {
+        Err(out_of_range())
+    }
 }
 
 #[cfg(test)]
@@ -267,9 +300,14 @@ mod tests {
     }
 
     #[test]
-    fn a_request_says_how_long_it_takes() {
+    fn a_request_says_how_long_it_takes_and_how_it_ends() {
         assert_eq!(work_of("a=1&work=50ms"), Some(Duration::from_millis(50)));
         assert_eq!(work_of("work=soon"), None);
         assert_eq!(work_of(""), None);
+        assert_eq!(
+            status_of("work=1s&status=503"),
+            Some(StatusCode::SERVICE_UNAVAILABLE)
+        );
+        assert_eq!(status_of("status=100"), None);
     }
 }

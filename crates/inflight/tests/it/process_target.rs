@@ -76,16 +76,30 @@ impl Fleet {
         let (commands, received) = mpsc::channel(16);
         let (tell, events) = mpsc::channel(16);
         let target = ProcessTarget::start(config, host, received, tell);
-        Self { commands, events, target, log }
+        Self {
+            commands,
+            events,
+            target,
+            log,
+        }
     }
 
     async fn size(&self, desired: u32, drain: &[ReplicaId]) {
         let desired = Replicas::new(desired);
-        self.commands.send(TargetCommand::Size { desired, drain: drain.to_vec() }).await.unwrap();
+        self.commands
+            .send(TargetCommand::Size {
+                desired,
+                drain: drain.to_vec(),
+            })
+            .await
+            .unwrap();
     }
 
     async fn event(&mut self) -> TargetEvent {
-        timeout(PATIENCE, self.events.recv()).await.expect("an event").expect("a running target")
+        timeout(PATIENCE, self.events.recv())
+            .await
+            .expect("an event")
+            .expect("a running target")
     }
 
     /// Returns the next event that is not that a replica starts.
@@ -109,7 +123,11 @@ impl Fleet {
     /// Returns why a replica crashed; the next change has to be that.
     async fn crash(&mut self) -> String {
         let event = self.change().await;
-        let ReplicaChange::Gone { why, unexpected: true } = event.change else {
+        let ReplicaChange::Gone {
+            why,
+            unexpected: true,
+        } = event.change
+        else {
             panic!("no crash: {event:?}");
         };
         why
@@ -122,7 +140,10 @@ impl Fleet {
         while let Some(event) = timeout(PATIENCE, events.recv()).await.expect("the end") {
             told.push(event);
         }
-        timeout(PATIENCE, self.target.stopped()).await.expect("the end").unwrap();
+        timeout(PATIENCE, self.target.stopped())
+            .await
+            .expect("the end")
+            .unwrap();
         told
     }
 }
@@ -134,14 +155,18 @@ fn settings(command: &[&str]) -> ProcessSettings {
 
 fn server() -> ProcessSettings {
     let mut settings = settings(&[INFLIGHT, "__serve"]);
-    settings.ready = ReadyProbe::Http { path: "/healthz".to_owned() };
+    settings.ready = ReadyProbe::Http {
+        path: "/healthz".to_owned(),
+    };
     settings
 }
 
 /// A shell script, ended by the built-in server unless it does not get so far.
 fn script(text: &str) -> ProcessSettings {
     let mut settings = settings(&["sh", "-c", &format!("{text}\nexec {INFLIGHT} __serve")]);
-    settings.ready = ReadyProbe::Http { path: "/healthz".to_owned() };
+    settings.ready = ReadyProbe::Http {
+        path: "/healthz".to_owned(),
+    };
     settings
 }
 
@@ -150,7 +175,13 @@ fn is_ready(event: &TargetEvent) -> bool {
 }
 
 fn is_gone_as_asked(event: &TargetEvent) -> bool {
-    matches!(event.change, ReplicaChange::Gone { unexpected: false, .. })
+    matches!(
+        event.change,
+        ReplicaChange::Gone {
+            unexpected: false,
+            ..
+        }
+    )
 }
 
 async fn get(event: &TargetEvent, path: &str) -> String {
@@ -158,7 +189,10 @@ async fn get(event: &TargetEvent, path: &str) -> String {
     let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
-    timeout(PATIENCE, stream.read_to_string(&mut answer)).await.expect("an answer").unwrap();
+    timeout(PATIENCE, stream.read_to_string(&mut answer))
+        .await
+        .expect("an answer")
+        .unwrap();
     answer
 }
 
@@ -174,12 +208,20 @@ async fn assert_ends(pid: i32) {
 /// Whether a process runs; one that has ended and is not reaped does not.
 fn runs(pid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
+    stat.rsplit_once(") ")
+        .is_some_and(|(_, rest)| !rest.starts_with('Z'))
 }
 
 fn parent_of(pid: i32) -> i32 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    stat.rsplit_once(") ").unwrap().1.split(' ').nth(1).unwrap().parse().unwrap()
+    stat.rsplit_once(") ")
+        .unwrap()
+        .1
+        .split(' ')
+        .nth(1)
+        .unwrap()
+        .parse()
+        .unwrap()
 }
 
 fn send(pid: i32, signal: Signal) {
@@ -192,7 +234,10 @@ async fn replicas_get_a_port_and_a_number_each_drain_and_end() {
     fleet.size(2, &[]).await;
     let (first, second) = (fleet.event().await, fleet.event().await);
     assert_eq!((first.index, second.index), (0, 1));
-    assert_eq!((&first.change, &second.change), (&ReplicaChange::Starting, &ReplicaChange::Starting));
+    assert_eq!(
+        (&first.change, &second.change),
+        (&ReplicaChange::Starting, &ReplicaChange::Starting)
+    );
     assert_ne!(first.address, second.address);
     for _ in 0..2 {
         let ready = fleet.event().await;
@@ -202,22 +247,40 @@ async fn replicas_get_a_port_and_a_number_each_drain_and_end() {
     }
     fleet.size(1, &[first.replica]).await;
     let draining = fleet.event().await;
-    assert_eq!((draining.replica, draining.change), (first.replica, ReplicaChange::Draining));
-    fleet.commands.send(TargetCommand::Drained(first.replica)).await.unwrap();
+    assert_eq!(
+        (draining.replica, draining.change),
+        (first.replica, ReplicaChange::Draining)
+    );
+    fleet
+        .commands
+        .send(TargetCommand::Drained(first.replica))
+        .await
+        .unwrap();
     let gone = fleet.event().await;
-    assert!(gone.replica == first.replica && is_gone_as_asked(&gone), "{gone:?}");
-    assert!(TcpStream::connect(first.address).await.is_err(), "nobody listens there any more");
+    assert!(
+        gone.replica == first.replica && is_gone_as_asked(&gone),
+        "{gone:?}"
+    );
+    assert!(
+        TcpStream::connect(first.address).await.is_err(),
+        "nobody listens there any more"
+    );
     assert!(get(&second, "/").await.contains("\"replica\":1"));
     let stats = fleet.target.stats();
     let told = fleet.stop().await;
-    assert!(told.iter().any(|event| event.replica == second.replica && is_gone_as_asked(event)));
+    assert!(
+        told.iter()
+            .any(|event| event.replica == second.replica && is_gone_as_asked(event))
+    );
     assert_eq!(stats.crashes(), 0);
 }
 
 #[tokio::test]
 async fn a_grpc_server_is_asked_through_its_health_service() {
     let mut settings = server();
-    settings.ready = ReadyProbe::Grpc { service: "inference.GRPCInferenceService".to_owned() };
+    settings.ready = ReadyProbe::Grpc {
+        service: "inference.GRPCInferenceService".to_owned(),
+    };
     let mut fleet = Fleet::start(settings);
     fleet.one_ready().await;
     fleet.stop().await;
@@ -235,7 +298,9 @@ async fn a_tcp_server_is_ready_when_it_accepts() {
 #[tokio::test]
 async fn a_replica_knows_its_port_and_number_and_its_lines_are_told_apart() {
     let mut settings = script("echo \"port $PORT {port} replica $INFLIGHT_REPLICA gpu $GPU\" >&2");
-    settings.env.insert("GPU".to_owned(), "{replica}".to_owned());
+    settings
+        .env
+        .insert("GPU".to_owned(), "{replica}".to_owned());
     let mut fleet = Fleet::start(settings);
     let ready = fleet.one_ready().await;
     let port = ready.address.port();
@@ -257,7 +322,10 @@ async fn a_command_that_exits_at_once_says_why_and_does_not_run_away() {
     let stats = fleet.target.stats();
     assert!(stats.crashes() >= 4);
     let told = fleet.stop().await;
-    let starts = told.iter().filter(|event| event.change == ReplicaChange::Starting).count();
+    let starts = told
+        .iter()
+        .filter(|event| event.change == ReplicaChange::Starting)
+        .count();
     assert!(starts <= 4, "{told:?}");
 }
 
@@ -266,7 +334,10 @@ async fn a_command_that_does_not_exist_is_a_crash() {
     let mut fleet = Fleet::start(settings(&["/nowhere/server", "--port", "{port}"]));
     fleet.size(1, &[]).await;
     let why = fleet.crash().await;
-    assert!(why.contains("code 127") && why.contains("cannot run /nowhere/server"), "{why}");
+    assert!(
+        why.contains("code 127") && why.contains("cannot run /nowhere/server"),
+        "{why}"
+    );
     fleet.stop().await;
 }
 
@@ -276,8 +347,18 @@ async fn a_shim_that_cannot_start_is_a_crash() {
     host.program = PathBuf::from("/nowhere/inflight");
     let (commands, received) = mpsc::channel(16);
     let (tell, events) = mpsc::channel(16);
-    let target = ProcessTarget::start(ProcessConfig::check(server()).unwrap(), host, received, tell);
-    let mut fleet = Fleet { commands, events, target, log: Log::default() };
+    let target = ProcessTarget::start(
+        ProcessConfig::check(server()).unwrap(),
+        host,
+        received,
+        tell,
+    );
+    let mut fleet = Fleet {
+        commands,
+        events,
+        target,
+        log: Log::default(),
+    };
     fleet.size(1, &[]).await;
     let why = fleet.crash().await;
     assert!(why.contains("cannot start its shim"), "{why}");
@@ -291,20 +372,29 @@ async fn a_replica_that_is_never_ready_is_stopped_and_says_what_it_answered() {
     let mut fleet = Fleet::start(settings);
     fleet.size(1, &[]).await;
     let why = fleet.crash().await;
-    assert!(why.starts_with("not ready within 300ms and stopped"), "{why}");
+    assert!(
+        why.starts_with("not ready within 300ms and stopped"),
+        "{why}"
+    );
     assert!(why.contains("no connection"), "{why}");
     fleet.stop().await;
 }
 
 #[tokio::test]
 async fn a_replica_that_answers_with_an_error_is_not_ready() {
-    let mut settings = settings(&["python3", "-m", "http.server", "{port}", "--bind", "127.0.0.1"]);
-    settings.ready = ReadyProbe::Http { path: "/no/such/file".to_owned() };
+    let mut settings = server();
+    settings.ready = ReadyProbe::Http {
+        path: "/?status=503".to_owned(),
+    };
     settings.start_timeout = Duration::from_secs(4);
     let mut fleet = Fleet::start(settings);
     fleet.size(1, &[]).await;
     let why = fleet.crash().await;
-    assert!(why.contains("HTTP status 404") || why.contains("no connection"), "{why}");
+    // On a machine that is very busy it may not have come to listen.
+    assert!(
+        why.contains("HTTP status 503") || why.contains("no connection"),
+        "{why}"
+    );
     fleet.stop().await;
 }
 
@@ -317,7 +407,10 @@ async fn a_ready_replica_that_dies_is_replaced_with_the_same_number() {
     let why = fleet.crash().await;
     assert!(why.contains("signal 9"), "{why}");
     let again = fleet.change().await;
-    assert!(is_ready(&again) && again.index == 0 && again.replica != ready.replica, "{again:?}");
+    assert!(
+        is_ready(&again) && again.index == 0 && again.replica != ready.replica,
+        "{again:?}"
+    );
     assert_eq!(fleet.target.stats().crashes(), 1);
     fleet.stop().await;
 }
@@ -331,7 +424,10 @@ async fn a_draining_replica_is_taken_back_with_its_process() {
     assert_eq!(fleet.event().await.change, ReplicaChange::Draining);
     fleet.size(1, &[]).await;
     let back = fleet.event().await;
-    assert_eq!((back.replica, back.change), (ready.replica, ReplicaChange::Ready { took: None }));
+    assert_eq!(
+        (back.replica, back.change),
+        (ready.replica, ReplicaChange::Ready { took: None })
+    );
     assert!(get(&ready, "/").await.contains("\"executed\":2"));
     fleet.stop().await;
 }
@@ -340,7 +436,8 @@ async fn a_draining_replica_is_taken_back_with_its_process() {
 async fn a_replica_that_is_deaf_to_sigterm_is_killed_after_the_grace() {
     let mut settings = script("trap '' TERM; echo pid $$");
     // The built-in server would hear it again.
-    settings.command[2] = format!("{INFLIGHT} __serve & trap '' TERM; echo pid $$; while :; do sleep 1; done");
+    settings.command[2] =
+        format!("{INFLIGHT} __serve & trap '' TERM; echo pid $$; while :; do sleep 1; done");
     settings.stop_grace = Duration::from_millis(200);
     settings.drain_timeout = Duration::from_millis(100);
     let mut fleet = Fleet::start(settings);
@@ -349,7 +446,13 @@ async fn a_replica_that_is_deaf_to_sigterm_is_killed_after_the_grace() {
     fleet.size(0, &[]).await;
     assert_eq!(fleet.event().await.change, ReplicaChange::Draining);
     let gone = fleet.event().await;
-    let ReplicaChange::Gone { why, unexpected: false } = gone.change else { panic!("{gone:?}") };
+    let ReplicaChange::Gone {
+        why,
+        unexpected: false,
+    } = gone.change
+    else {
+        panic!("{gone:?}")
+    };
     assert!(why.contains("signal 9"), "{why}");
     assert!(!runs(pid));
     fleet.stop().await;
@@ -361,7 +464,11 @@ const FAMILY: &str = "sleep 600 & echo child $!; setsid sleep 601 & echo daemon 
 async fn family(log: &Log) -> [i32; 3] {
     let mut pids = [0; 3];
     for (pid, name) in pids.iter_mut().zip(["child", "daemon", "pid"]) {
-        *pid = log.line(&format!("hello/0 | {name} ")).await.parse().unwrap();
+        *pid = log
+            .line(&format!("hello/0 | {name} "))
+            .await
+            .parse()
+            .unwrap();
     }
     pids
 }
@@ -375,7 +482,10 @@ async fn what_a_replica_started_ends_with_it_even_a_daemon() {
     send(pid, Signal::KILL);
     let why = fleet.crash().await;
     assert!(why.contains("signal 9"), "{why}");
-    assert!(!runs(child) && !runs(daemon) && !runs(pid), "all are gone when that is told");
+    assert!(
+        !runs(child) && !runs(daemon) && !runs(pid),
+        "all are gone when that is told"
+    );
     fleet.stop().await;
 }
 
@@ -418,7 +528,10 @@ async fn a_target_whose_commands_end_stops_everything() {
     fleet.one_ready().await;
     let pid = fleet.log.line("hello/0 | pid ").await.parse().unwrap();
     drop(fleet.commands);
-    timeout(PATIENCE, fleet.target.stopped()).await.expect("the end").unwrap();
+    timeout(PATIENCE, fleet.target.stopped())
+        .await
+        .expect("the end")
+        .unwrap();
     assert!(!runs(pid));
 }
 
@@ -428,14 +541,22 @@ async fn a_target_whose_events_nobody_hears_stops_everything() {
     fleet.one_ready().await;
     let pid = fleet.log.line("hello/0 | pid ").await.parse().unwrap();
     drop(fleet.events);
-    timeout(PATIENCE, fleet.target.stopped()).await.expect("the end").unwrap();
+    timeout(PATIENCE, fleet.target.stopped())
+        .await
+        .expect("the end")
+        .unwrap();
     assert!(!runs(pid));
 }
 
 /// Our SIGKILL closes the channel, as the end of a runtime does.
 #[test]
 fn nothing_is_left_when_the_owner_is_gone() {
-    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = || {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap()
+    };
     let owner = runtime();
     let (pids, log) = owner.block_on(async {
         let mut fleet = Fleet::start(script(FAMILY));
@@ -465,7 +586,10 @@ async fn a_shim_whose_channel_closes_kills_what_does_not_end() {
     let mut line = String::new();
     let stdout = shim.stdout.take().unwrap();
     io::BufRead::read_line(&mut io::BufReader::new(stdout), &mut line).unwrap();
-    let pids: Vec<i32> = line.split_whitespace().map(|pid| pid.parse().unwrap()).collect();
+    let pids: Vec<i32> = line
+        .split_whitespace()
+        .map(|pid| pid.parse().unwrap())
+        .collect();
     assert_eq!(pids.len(), 2);
     drop(ours);
     for pid in pids {

@@ -29,16 +29,23 @@ impl Server {
             .unwrap();
         let server = Self { process, port };
         let listening = async {
-            while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.is_err() {
+            while TcpStream::connect((Ipv4Addr::LOCALHOST, port))
+                .await
+                .is_err()
+            {
                 sleep(Duration::from_millis(10)).await;
             }
         };
-        timeout(PATIENCE, listening).await.expect("a listening server");
+        timeout(PATIENCE, listening)
+            .await
+            .expect("a listening server");
         server
     }
 
     async fn send(&self, request: &str) -> TcpStream {
-        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).await.unwrap();
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port))
+            .await
+            .unwrap();
         stream.write_all(request.as_bytes()).await.unwrap();
         stream
     }
@@ -61,7 +68,10 @@ fn get(path: &str) -> String {
 
 async fn read(mut stream: TcpStream) -> String {
     let mut answer = String::new();
-    timeout(PATIENCE, stream.read_to_string(&mut answer)).await.expect("an answer").unwrap();
+    timeout(PATIENCE, stream.read_to_string(&mut answer))
+        .await
+        .expect("an answer")
+        .unwrap();
     answer
 }
 
@@ -69,7 +79,10 @@ async fn read(mut stream: TcpStream) -> String {
 async fn it_counts_how_many_it_executes_at_once_and_tells_violations() {
     let server = Server::start(&["--replica", "7", "--slots", "2"]).await;
     let alone = server.get("/").await;
-    assert!(alone.contains("\"replica\":7") && alone.contains("\"max_seen\":1"), "{alone}");
+    assert!(
+        alone.contains("\"replica\":7") && alone.contains("\"max_seen\":1"),
+        "{alone}"
+    );
     assert!(alone.contains("\"violations\":0"), "{alone}");
     let mut held = Vec::new();
     for _ in 0..3 {
@@ -79,8 +92,14 @@ async fn it_counts_how_many_it_executes_at_once_and_tells_violations() {
         assert!(read(stream).await.starts_with("HTTP/1.1 200"));
     }
     let after = server.get("/").await;
-    assert!(after.contains("\"max_seen\":3") && after.contains("\"violations\":1"), "{after}");
-    assert!(after.contains("\"executing\":1") && after.contains("\"executed\":5"), "{after}");
+    assert!(
+        after.contains("\"max_seen\":3") && after.contains("\"violations\":1"),
+        "{after}"
+    );
+    assert!(
+        after.contains("\"executing\":1") && after.contains("\"executed\":5"),
+        "{after}"
+    );
 }
 
 #[tokio::test]
@@ -92,7 +111,9 @@ async fn a_client_that_leaves_is_no_longer_executed() {
             sleep(Duration::from_millis(10)).await;
         }
     };
-    timeout(PATIENCE, gone).await.expect("nothing but the question is executed");
+    timeout(PATIENCE, gone)
+        .await
+        .expect("nothing but the question is executed");
 }
 
 #[tokio::test]

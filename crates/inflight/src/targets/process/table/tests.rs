@@ -33,8 +33,12 @@ fn actions(table: &mut Table) -> Vec<String> {
                 ReplicaChange::Ready { took: Some(took) } => format!("ready in {took:?}"),
                 ReplicaChange::Ready { took: None } => "ready again".to_owned(),
                 ReplicaChange::Draining => "draining".to_owned(),
-                ReplicaChange::Gone { unexpected: false, .. } => "gone".to_owned(),
-                ReplicaChange::Gone { unexpected: true, .. } => "crashed".to_owned(),
+                ReplicaChange::Gone {
+                    unexpected: false, ..
+                } => "gone".to_owned(),
+                ReplicaChange::Gone {
+                    unexpected: true, ..
+                } => "crashed".to_owned(),
             };
             format!("{}@{index} {change}", id.0)
         }
@@ -42,7 +46,9 @@ fn actions(table: &mut Table) -> Vec<String> {
         Action::Terminate { id } => format!("{} terminate", id.0),
         Action::Kill { id } => format!("{} kill", id.0),
     };
-    std::iter::from_fn(|| table.poll_action()).map(short).collect()
+    std::iter::from_fn(|| table.poll_action())
+        .map(short)
+        .collect()
 }
 
 /// A table with this many ready replicas, whose ids and indices are the same numbers.
@@ -68,7 +74,11 @@ fn replicas_start_at_the_lowest_free_index_and_get_ready() {
     assert_eq!(actions(&mut table), ["1@1 ready in 3s"]);
     size(&mut table, 5, 2, &[]);
     table.on_ready(at(5), id(1));
-    assert_eq!(actions(&mut table), [""; 0], "the same size again changes nothing");
+    assert_eq!(
+        actions(&mut table),
+        [""; 0],
+        "the same size again changes nothing"
+    );
 }
 
 #[test]
@@ -82,7 +92,11 @@ fn the_named_replica_drains_and_stops_when_it_is_empty() {
     assert_eq!(actions(&mut table), ["1@1 gone"]);
     assert_eq!(table.crashes(), 0);
     size(&mut table, 4, 3, &[]);
-    assert_eq!(actions(&mut table), ["3@1 starting", "3@1 launch"], "the free index is used");
+    assert_eq!(
+        actions(&mut table),
+        ["3@1 starting", "3@1 launch"],
+        "the free index is used"
+    );
 }
 
 #[test]
@@ -110,7 +124,14 @@ fn b47_without_names_the_waiting_and_starting_go_first_and_the_highest_index() {
     size(&mut table, 1, 1, &[]);
     assert_eq!(
         actions(&mut table),
-        ["5@2 gone", "4@4 draining", "4 terminate", "3@3 draining", "3 terminate", "1@1 draining"]
+        [
+            "5@2 gone",
+            "4@4 draining",
+            "4 terminate",
+            "3@3 draining",
+            "3 terminate",
+            "1@1 draining"
+        ]
     );
 }
 
@@ -122,7 +143,12 @@ fn a_draining_replica_is_taken_back_before_a_new_one_starts() {
     size(&mut table, 2, 4, &[]);
     assert_eq!(
         actions(&mut table),
-        ["0@0 ready again", "1@1 ready again", "3@3 starting", "3@3 launch"]
+        [
+            "0@0 ready again",
+            "1@1 ready again",
+            "3@3 starting",
+            "3@3 launch"
+        ]
     );
 }
 
@@ -194,7 +220,10 @@ fn a_command_that_exits_at_once_is_started_ever_more_rarely() {
         let successor = crash + 1;
         assert_eq!(
             actions(&mut table),
-            [format!("{crash}@0 crashed"), format!("{successor}@0 starting")]
+            [
+                format!("{crash}@0 crashed"),
+                format!("{successor}@0 starting")
+            ]
         );
         assert_eq!(table.poll_timeout(), Some(at(now + wait)));
         now += wait;
@@ -222,7 +251,10 @@ fn sizing_down_and_up_does_not_forget_that_the_command_crashes() {
 fn the_first_crash_of_a_steady_replica_is_replaced_at_once() {
     let mut table = ready_table(1);
     table.on_exited(at(3_600), id(0), "killed by signal 9");
-    assert_eq!(actions(&mut table), ["0@0 crashed", "1@0 starting", "1@0 launch"]);
+    assert_eq!(
+        actions(&mut table),
+        ["0@0 crashed", "1@0 starting", "1@0 launch"]
+    );
 }
 
 #[test]
@@ -248,7 +280,10 @@ fn indices_stay_below_the_maximum_while_old_replicas_end() {
     size(&mut table, 2, 1_000_000, &[]);
     assert_eq!(actions(&mut table), [""; 0], "all eight indices are taken");
     table.on_exited(at(3), id(3), "exited with code 0");
-    assert_eq!(actions(&mut table), ["3@3 gone", "8@3 starting", "8@3 launch"]);
+    assert_eq!(
+        actions(&mut table),
+        ["3@3 gone", "8@3 starting", "8@3 launch"]
+    );
 }
 
 #[test]
