@@ -10,6 +10,7 @@
 //! One thread on purpose: the parent-death signal belongs to the thread that forked. It survives
 //! SIGTERM, SIGINT and SIGHUP, which a service manager may send to every process of a service;
 //! nothing survives SIGKILL, and then the kernel and our side of the channel end the group.
+//! Only then, when the shim itself is killed, a daemon that had left the group stays.
 //!
 //! A command that puts its real work into the background and exits has ended, as far as this is
 //! concerned: the rest of its group is ended too.
