@@ -11,5 +11,6 @@ pub mod fleet;
 pub mod gateway;
 pub mod ports;
 pub mod runtime;
+pub mod serve;
 pub mod targets;
 pub mod telemetry;

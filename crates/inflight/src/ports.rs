@@ -47,7 +47,8 @@ pub enum ReplicaChange {
         took: Option<Duration>,
     },
     /// It takes no further request; it is stopped after [`TargetCommand::Drained`] or the drain
-    /// time-out.
+    /// time-out. One that was not ready yet, and every one after [`TargetCommand::Stop`], is stopped
+    /// at once.
     Draining,
     /// It is no more.
     Gone {

@@ -1,4 +1,5 @@
 //! The one integration binary: each module tests one part of the product from outside.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, its fixtures too")]
 
 mod api;
 mod gateway_cases;
@@ -6,4 +7,6 @@ mod gateway_faults;
 mod gateway_leaving;
 mod gateway_streams;
 mod gateway_world;
+mod process_target;
+mod serve;
 mod tidy;

@@ -111,18 +111,17 @@ async fn ask_grpc(stream: TcpStream, service: &str, address: SocketAddr) -> Resu
 }
 
 /// Drives a connection while its only exchange runs, so that neither outlives the question.
-async fn alongside<T, E: From<hyper::Error>>(
+async fn alongside<T>(
     connection: impl Future<Output = hyper::Result<()>>,
-    exchange: impl Future<Output = Result<T, E>>,
-) -> Result<T, E> {
+    exchange: impl Future<Output = T>,
+) -> T {
     let mut exchange = std::pin::pin!(exchange);
     tokio::select! {
+        biased;
         answer = &mut exchange => answer,
-        closed = connection => {
-            closed?;
-            // What arrived before the close still counts.
-            exchange.await
-        }
+        // What arrived before the close or the failure still counts; if nothing did, the exchange
+        // says so.
+        _ = connection => exchange.await,
     }
 }
 

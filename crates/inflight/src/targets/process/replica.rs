@@ -180,7 +180,7 @@ async fn watch(
     };
     // The shim ends right after its last word; if not, the kernel ends what is bound to it.
     if timeout(SHIM_ANSWERS_WITHIN, shim.wait()).await.is_err() {
-        shim.kill().await.ok();
+        shim.start_kill().ok();
     }
     how
 }

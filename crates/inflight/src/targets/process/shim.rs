@@ -10,11 +10,12 @@
 //! One thread on purpose: the parent-death signal belongs to the thread that forked. It survives
 //! SIGTERM, SIGINT and SIGHUP, which a service manager may send to every process of a service;
 //! nothing survives SIGKILL, and then the kernel and our side of the channel end the group.
+//! Only then, when the shim itself is killed, a daemon that had left the group stays.
 //!
 //! A command that puts its real work into the background and exits has ended, as far as this is
 //! concerned: the rest of its group is ended too.
 
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Write as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream as StdUnixStream;
@@ -108,15 +109,16 @@ fn become_command(arguments: &[OsString]) -> ExitCode {
 
 /// Names the process so that a signal to all `inflight` processes misses it, and adopts orphans.
 /// Neither is needed for the rest to work.
+#[cfg(target_os = "linux")]
 fn prepare(index: &str) {
-    #[cfg(target_os = "linux")]
-    {
-        if let Ok(name) = CString::new(format!("replica-{index}")) {
-            rustix::thread::set_name(&name).ok();
-        }
-        rustix::process::set_child_subreaper(Some(rustix::process::getpid())).ok();
+    if let Ok(name) = std::ffi::CString::new(format!("replica-{index}")) {
+        rustix::thread::set_name(&name).ok();
     }
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid())).ok();
 }
+
+#[cfg(not(target_os = "linux"))]
+fn prepare(_index: &str) {}
 
 fn complain(what: &str, error: &io::Error) -> ExitCode {
     // Nobody is left to tell when standard error is gone.
