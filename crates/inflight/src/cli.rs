@@ -1,9 +1,59 @@
 //! The command line: parses, calls, prints. Nothing imports it.
 
+pub mod check;
+mod config_file;
+
 use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+pub use config_file::ConfigFile;
+
+/// Bad usage or configuration.
+const USAGE: u8 = 2;
+
+/// Sizes a request-serving fleet by what is in flight.
+#[derive(Debug, Parser)]
+#[command(name = "inflight", version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Says what is wrong with a configuration, or what it would run.
+    Check(check::CheckArgs),
+}
 
 /// Runs the command that the arguments name and returns its exit code: 0 done, 1 failed, 2 bad
 /// usage or configuration.
 pub fn main() -> ExitCode {
-    ExitCode::SUCCESS
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        // Help and version come this way as well, and are no failure.
+        Err(error) => {
+            let bad = error.use_stderr();
+            return match error.print() {
+                Ok(()) if bad => ExitCode::from(USAGE),
+                Ok(()) => ExitCode::SUCCESS,
+                Err(_) => ExitCode::FAILURE,
+            };
+        }
+    };
+    match cli.command {
+        Command::Check(args) => check::run(&args),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_arguments_do_not_contradict_each_other() {
+        Cli::command().debug_assert();
+    }
 }

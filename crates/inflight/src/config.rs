@@ -12,6 +12,8 @@ mod section;
 mod setting;
 mod suggest;
 mod surroundings;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
