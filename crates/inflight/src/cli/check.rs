@@ -134,3 +134,35 @@ fn listed(addresses: &[SocketAddr]) -> String {
     }
     shown.join(", ")
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::config::Surroundings;
+
+    #[test]
+    fn the_report_says_what_would_run_and_what_is_worth_a_look() {
+        let text = "\
+version: 1
+admin: { listen: 0.0.0.0:9900 }
+fleets:
+  - name: hello
+    slots: 2
+    replicas: { min: 0, max: 8 }
+    source: { gateway: { listen: 127.0.0.1:8080 } }
+    target: { process: { command: [server, --port, '{port}'] } }
+  - name: fixed
+    models: [{ name: a, path: /a, slots: 1 }, { name: b, path: /b, slots: 4 }]
+    replicas: { max: 4 }
+    source: { gateway: { listen: 127.0.0.1:8081 } }
+    endpoints: { static: ['10.0.0.1:80', '10.0.0.2:80', '10.0.0.3:80', '10.0.0.4:80'] }
+    scaling: { policy: occupancy }
+    admission: off
+";
+        let config =
+            Config::from_text(Path::new("inflight.yaml"), text, &Surroundings::Elsewhere).unwrap();
+        insta::assert_snapshot!(report(&config));
+    }
+}

@@ -120,6 +120,10 @@ fn each_slip_gets_a_message_that_names_line_key_value_and_range() {
             "target",
             Some("{ process: { command: [x], ready: { every: 1m, timeout: 1s } } }"),
         ),
+        (
+            "target",
+            Some("{ process: { command: [x], ready: { tcp: false } } }"),
+        ),
         ("scaling", Some("{ policy: metric }")),
         ("scaling", Some("{ policy: staffin }")),
         ("scaling", Some("{ threshold: 2, window: 60s }")),
@@ -183,6 +187,8 @@ fn a_text_that_is_no_yaml_is_one_error_with_its_line() {
         let errors = errors(text);
         assert_eq!(errors.len(), 1, "{text:?}: {errors:?}");
     }
+    let two = format!("{}---\n{}", file_with(&[]), file_with(&[]));
+    assert_eq!(errors(&two).len(), 1);
     let first = &errors("version: 1\nfleets: [}\n")[0];
     assert_eq!(first.place.line, 2);
 }
@@ -633,9 +639,9 @@ proptest! {
     }
 
     #[test]
-    fn spans_are_read_as_they_are_written(millis in 0u64..10_000_000) {
+    fn spans_are_read_to_the_microsecond(millis in 0u64..10_000_000) {
         let span = Duration::from_millis(millis);
-        let scaling = format!("{{ down_window: {} }}", setting::span_text(span));
+        let scaling = format!("{{ down_window: {millis}ms }}");
         let config = judge(&file_with(&[("scaling", Some(&scaling))])).unwrap();
         let read = config.fleets[0].scaling.down_window.unwrap();
         prop_assert!(read.abs_diff(span) < Duration::from_nanos(1_000));
