@@ -12,6 +12,8 @@ mod section;
 mod setting;
 mod suggest;
 mod surroundings;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -206,7 +208,7 @@ pub struct ProcessSettings {
 /// How to tell that a replica is ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReadyProbe {
-    /// A GET is answered with 200 to 399.
+    /// A GET is answered with 200 to 299.
     Http {
         /// The path to ask.
         path: String,

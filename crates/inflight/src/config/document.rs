@@ -15,7 +15,7 @@ use serde_saphyr::{DuplicateKeyPolicy, NonFiniteFloatPolicy, Spanned};
 
 use super::error::{Place, Problem};
 
-/// The largest file that is read. 20,000 fleets of 50 bytes would fit; no real file comes near.
+/// The largest file that is read. Thousands of fleets fit; no real file comes near.
 pub(super) const BYTES_MAX: usize = 1 << 20;
 /// The deepest nesting. The deepest key of the contract is at 7.
 const DEPTH_MAX: usize = 32;
@@ -118,8 +118,8 @@ fn options() -> serde_saphyr::Options {
 /// A node as the library hands it over, before its key is known.
 enum Parsed {
     Scalar(Value),
-    List(Vec<Spanned<Parsed>>),
-    Mapping(Vec<(Spanned<String>, Spanned<Parsed>)>),
+    List(Vec<Spanned<Self>>),
+    Mapping(Vec<(Spanned<String>, Spanned<Self>)>),
 }
 
 /// Gives a parsed node and everything below it their places.

@@ -139,6 +139,9 @@ pub enum ConfigError {
     },
 }
 
+/// The most problems that are drawn: whoever has more looks for one cause.
+const SHOWN_MAX: usize = 100;
+
 /// Draws problems with the lines they stand on.
 fn render(path: &Path, text: &str, problems: &[Problem]) -> String {
     let lines: Vec<&str> = text.lines().collect();
@@ -147,7 +150,7 @@ fn render(path: &Path, text: &str, problems: &[Problem]) -> String {
         many => format!("{many} errors"),
     };
     let mut out = format!("configuration {}: {count}", path.display());
-    for problem in problems {
+    for problem in problems.iter().take(SHOWN_MAX) {
         out.push_str(&format!("\n{problem}"));
         let Some(line) = problem
             .place
@@ -159,18 +162,21 @@ fn render(path: &Path, text: &str, problems: &[Problem]) -> String {
         };
         out.push_str(&format!("\n  {:>4} | {}", problem.place.line, shown(line)));
     }
+    if problems.len() > SHOWN_MAX {
+        out.push_str(&format!("\nand {} more", problems.len() - SHOWN_MAX));
+    }
     out
 }
 
 /// Returns a line cut to what fits a terminal, without control characters.
 fn shown(line: &str) -> String {
     const WIDTH_MAX: usize = 100;
-    let clean = line
+    let mut clean = line
         .trim_end()
         .chars()
         .map(|c| if c.is_control() { ' ' } else { c });
-    let mut cut: String = clean.clone().take(WIDTH_MAX).collect();
-    if clean.count() > WIDTH_MAX {
+    let mut cut: String = clean.by_ref().take(WIDTH_MAX).collect();
+    if clean.next().is_some() {
         cut.push('…');
     }
     cut

@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::document::{self, Node};
 use super::error::{Located, Problems};
 use super::section::{
-    Absent, KeyDoc, Keys, SectionDoc, absent, doc_text, key_name, range, section,
+    Absent, KeyDoc, Keys, SectionDoc, absent, doc_text, key_name, mapping_of, range, section,
 };
 use super::setting::{FILE, Items, Ports, Setting};
 

@@ -33,6 +33,9 @@ code 2. An unknown key is an error.
 Examples are in [`config/`](../config).
 ";
 
+/// How the kinds of sections begin.
+const SECTION: &str = "a mapping with `";
+
 fn write_section(section: &SectionDoc, page: &mut String) {
     let title = if section.path.is_empty() {
         "The file"
@@ -61,16 +64,16 @@ fn write_key(key: &KeyDoc, page: &mut String) {
     let default = match key.absent {
         Absent::Required => "required".to_owned(),
         Absent::Unset => "unset".to_owned(),
-        Absent::Default("{}") if key.allowed.is_empty() => "each key's own".to_owned(),
+        Absent::Default("{}") if key.allowed.contains(SECTION) => "each key's own".to_owned(),
         Absent::Default(value) => format!("`{value}`"),
         Absent::Computed(words) => words.to_owned(),
     };
-    let allowed = if key.allowed.is_empty() {
-        "a mapping"
-    } else {
-        &key.allowed
+    // A section's keys have a table of their own.
+    let allowed = match key.allowed.split_once(SECTION) {
+        Some((before, _)) => format!("{before}a mapping, see below"),
+        None => key.allowed.clone(),
     };
-    let (allowed, meaning) = (cell(allowed), cell(&key.doc));
+    let (allowed, meaning) = (cell(&allowed), cell(&key.doc));
     page.push_str(&format!(
         "| `{}` | {default} | {allowed} | {meaning} |\n",
         key.name

@@ -4,6 +4,8 @@
 //! the rows of the reference page, so that key, documentation, default and range cannot drift
 //! apart.
 
+use std::collections::BTreeMap;
+
 use super::document::{self, Entry, Node, Value};
 use super::error::{Located, Place, Problems};
 use super::setting::Setting;
@@ -66,18 +68,20 @@ impl<'a> Keys<'a> {
             | Value::Text(_)
             | Value::List(_) => {
                 let what = format!("{} is not a mapping", super::setting::shown(node));
-                let known: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
-                let allowed = format!("a mapping with {}", known.join(", "));
-                problems.refuse(&node.place, what, allowed);
+                problems.refuse(&node.place, what, mapping_of(names));
                 return None;
             }
         };
-        for (index, entry) in entries.iter().enumerate() {
-            if !names.contains(&entry.key.as_str()) {
+        let mut seen: BTreeMap<&str, &Place> = BTreeMap::new();
+        for entry in entries {
+            let key = entry.key.as_str();
+            if !names.contains(&key) {
                 report_unknown(entry, names, later, problems);
-            } else if let Some(first) = entries[..index].iter().find(|e| e.key == entry.key) {
-                let what = format!("is there twice, first in line {}", first.key_place.line);
+            } else if let Some(first) = seen.get(key) {
+                let what = format!("is there twice, first in line {}", first.line);
                 problems.error(&entry.key_place, what);
+            } else {
+                seen.insert(key, &entry.key_place);
             }
         }
         Some(Self {
@@ -136,12 +140,17 @@ fn report_unknown(
         problems.error(&entry.key_place, "is not built in this version");
         return;
     }
-    let known: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+    let known = format!("`{}`", names.join("`, `"));
     let what = match nearest(&entry.key, names.iter().copied()) {
         Some(name) => format!("is an unknown key; did you mean `{name}`?"),
         None => "is an unknown key".to_owned(),
     };
-    problems.refuse(&entry.key_place, what, known.join(", "));
+    problems.refuse(&entry.key_place, what, known);
+}
+
+/// Names a section by its keys.
+pub(super) fn mapping_of(names: &[&'static str]) -> String {
+    format!("a mapping with `{}`", names.join("`, `"))
 }
 
 /// Strips the mark that Rust needs before a key that is a word of its own.
@@ -199,7 +208,7 @@ macro_rules! section {
             }
 
             fn allowed((): &()) -> String {
-                String::new()
+                mapping_of(Self::NAMES)
             }
 
             fn describe(path: &str, sections: &mut Vec<SectionDoc>) {

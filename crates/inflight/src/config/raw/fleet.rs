@@ -9,7 +9,7 @@ use inflight_core::Bytes;
 use super::scaling::{Admission, Queue, Scaling};
 use super::{
     Absent, DAY, HOUR, Items, KeyDoc, Keys, Located, MS, Node, Ports, Problems, SECOND, SectionDoc,
-    Setting, absent, doc_text, document, key_name, range, section,
+    Setting, absent, doc_text, document, key_name, mapping_of, range, section,
 };
 use crate::config::setting::{
     ARGUMENT, Advise, Choice, NAME, OfTarget, Off, OneOf, Or, SERVICE, URL_PATH,
@@ -181,7 +181,7 @@ section! {
     /// How to tell that a replica is ready. At most one of `path`, `grpc` and `tcp`; without one,
     /// `tcp`. A server that opens its port before it can work needs `path` or `grpc`.
     Ready {
-        /// An HTTP path that answers 200 to 399 when the replica is ready.
+        /// An HTTP path that answers 200 to 299 when the replica is ready.
         path: String = unset, URL_PATH;
         /// The service to ask for by the gRPC health protocol.
         grpc: String = unset, SERVICE;

@@ -6,7 +6,7 @@ use inflight_core::Bytes;
 
 use super::{
     Absent, DAY, HOUR, Items, KeyDoc, Keys, Located, MINUTE, MS, Node, Problems, SECOND,
-    SectionDoc, Setting, absent, doc_text, document, key_name, range, section,
+    SectionDoc, Setting, absent, doc_text, document, key_name, mapping_of, range, section,
 };
 use crate::config::setting::{
     Address, Auto, Choice, HEADER, Nothing, OneOf, Or, URL_PATH, Unlimited,

@@ -105,11 +105,11 @@ fn resolve_policy(rule: raw::Rule, raw: &raw::Scaling, problems: &mut Problems) 
         let Some(place) = place.filter(|_| !owners.contains(&name)) else {
             continue;
         };
-        let owners: Vec<String> = owners.iter().map(|owner| format!("`{owner}`")).collect();
-        let what = format!(
-            "belongs to policy {}; this fleet's policy is `{name}`",
-            owners.join(" and ")
-        );
+        let owners = match owners {
+            [one] => format!("policy `{one}`"),
+            several => format!("policies `{}`", several.join("` and `")),
+        };
+        let what = format!("belongs to {owners}; this fleet's policy is `{name}`");
         problems.error(place, what);
     }
     policy

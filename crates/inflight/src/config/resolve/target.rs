@@ -72,6 +72,17 @@ fn resolve_probe(raw: &raw::Ready, problems: &mut Problems) -> Option<ReadyProbe
         problems.refuse(second, what, "one of `path`, `grpc` and `tcp`");
         return None;
     }
+    if let Some(tcp) = raw.tcp.as_ref().filter(|tcp| !tcp.value)
+        && raw.path.is_none()
+        && raw.grpc.is_none()
+    {
+        problems.refuse(
+            &tcp.place,
+            "false leaves no way to ask",
+            "`path` or `grpc` instead",
+        );
+        return None;
+    }
     Some(match (&raw.path, &raw.grpc) {
         (Some(path), _) => ReadyProbe::Http {
             path: path.value.clone(),

@@ -1,0 +1,168 @@
+//! `inflight check`: judges a configuration and says what it would run. Starts nothing.
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::process::ExitCode;
+
+use clap::Args;
+
+use super::{ConfigFile, USAGE};
+use crate::config::{
+    AdmissionSettings, CloseWhen, Config, Endpoints, FleetConfig, Measure, PolicySettings,
+    StaffingProfile, Target,
+};
+
+/// Says what is wrong with a configuration, or what it would run.
+#[derive(Clone, Debug, Args)]
+pub struct CheckArgs {
+    /// Which configuration.
+    #[command(flatten)]
+    pub config: ConfigFile,
+}
+
+/// Prints the verdict and returns the exit code: 0 right, 1 failed to print, 2 wrong.
+#[must_use]
+pub fn run(args: &CheckArgs) -> ExitCode {
+    let (written, code) = match args.config.load() {
+        Ok(config) => (
+            io::stdout().write_all(report(&config).as_bytes()),
+            ExitCode::SUCCESS,
+        ),
+        Err(error) => (writeln!(io::stderr(), "{error}"), ExitCode::from(USAGE)),
+    };
+    written.map_or(ExitCode::FAILURE, |()| code)
+}
+
+/// Says what a configuration would run, a line per fleet, and what is worth a look.
+#[must_use]
+pub fn report(config: &Config) -> String {
+    let mut out = String::new();
+    for fleet in &config.fleets {
+        out.push_str(&fleet_line(fleet));
+        out.push('\n');
+    }
+    let token = if config.admin.token_file.is_some() {
+        "with a token"
+    } else {
+        "without a token"
+    };
+    out.push_str(&format!("admin: {}, {token}\n", config.admin.listen.value));
+    for warning in &config.warnings {
+        out.push_str(&format!("warning: {warning}\n"));
+    }
+    out
+}
+
+fn fleet_line(fleet: &FleetConfig) -> String {
+    let runs = match (&fleet.target, &fleet.endpoints) {
+        (Target::Process(process), _) => format!("runs `{}`", process.command.value.join(" ")),
+        (Target::Advise, Endpoints::Static(addresses)) => {
+            format!("routes to {} and advises", listed(addresses))
+        }
+        (Target::Advise, Endpoints::Target) => "advises".to_owned(),
+    };
+    format!(
+        "{}: {} {runs}; {} to {} replicas, {}; {}; {}; {} requests wait at most {:?}",
+        fleet.name,
+        fleet.gateway.listen.value,
+        fleet.replicas_min,
+        fleet.replicas_max,
+        slots(fleet),
+        policy(&fleet.scaling.policy),
+        gate(fleet.admission.as_ref()),
+        fleet.queue.requests,
+        fleet.queue.wait,
+    )
+}
+
+fn slots(fleet: &FleetConfig) -> String {
+    let rows: Vec<String> = match fleet.models.as_slice() {
+        [only] => return format!("slots {}", only.slots),
+        rows => rows
+            .iter()
+            .map(|row| format!("{} {}", row.name, row.slots))
+            .collect(),
+    };
+    format!("slots {}", rows.join(", "))
+}
+
+fn policy(policy: &PolicySettings) -> String {
+    let name = policy.name();
+    match policy {
+        PolicySettings::Staffing { profile } => match profile {
+            StaffingProfile::Balanced => format!("{name} balanced"),
+            StaffingProfile::Latency => format!("{name} latency"),
+        },
+        PolicySettings::Occupancy { threshold, window } => {
+            format!("{name} {threshold} over {window:?}")
+        }
+        PolicySettings::Concurrency {
+            utilization,
+            measure,
+            window,
+        } => {
+            let measure = match measure {
+                Measure::Mean => "mean",
+                Measure::Peak => "peak",
+            };
+            format!("{name} {utilization} of the {measure} over {window:?}")
+        }
+    }
+}
+
+fn gate(settings: Option<&AdmissionSettings>) -> String {
+    let Some(settings) = settings else {
+        return "no gate".to_owned();
+    };
+    let when = match settings.when {
+        CloseWhen::AtMax => "when it cannot grow",
+        CloseWhen::Always => "at any size",
+    };
+    format!("gate at inflation {} {when}", settings.threshold)
+}
+
+/// Lists the first few addresses.
+fn listed(addresses: &[SocketAddr]) -> String {
+    const SHOWN_MAX: usize = 3;
+    let mut shown: Vec<String> = addresses
+        .iter()
+        .take(SHOWN_MAX)
+        .map(ToString::to_string)
+        .collect();
+    if addresses.len() > SHOWN_MAX {
+        shown.push(format!("{} more", addresses.len() - SHOWN_MAX));
+    }
+    shown.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::config::Surroundings;
+
+    #[test]
+    fn the_report_says_what_would_run_and_what_is_worth_a_look() {
+        let text = "\
+version: 1
+admin: { listen: 0.0.0.0:9900 }
+fleets:
+  - name: hello
+    slots: 2
+    replicas: { min: 0, max: 8 }
+    source: { gateway: { listen: 127.0.0.1:8080 } }
+    target: { process: { command: [server, --port, '{port}'] } }
+  - name: fixed
+    models: [{ name: a, path: /a, slots: 1 }, { name: b, path: /b, slots: 4 }]
+    replicas: { max: 4 }
+    source: { gateway: { listen: 127.0.0.1:8081 } }
+    endpoints: { static: ['10.0.0.1:80', '10.0.0.2:80', '10.0.0.3:80', '10.0.0.4:80'] }
+    scaling: { policy: occupancy }
+    admission: off
+";
+        let config =
+            Config::from_text(Path::new("inflight.yaml"), text, &Surroundings::Elsewhere).unwrap();
+        insta::assert_snapshot!(report(&config));
+    }
+}

@@ -1,0 +1,134 @@
+//! Texts of a form, and addresses.
+
+use std::net::SocketAddr;
+
+use super::{Setting, refuse};
+use crate::config::document::{Node, Value};
+use crate::config::error::Problems;
+
+/// What a text must look like.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::config) struct Form {
+    /// What it is, for messages.
+    pub(in crate::config) called: &'static str,
+    /// Whether a text has the form.
+    pub(in crate::config) fits: fn(&str) -> bool,
+}
+
+/// A name that can be a metric label, a file name and a part of a URL.
+pub(in crate::config) const NAME: Form = Form {
+    called: "1 to 63 letters, digits, `-`, `_` or `.`, beginning with a letter or digit",
+    fits: |text| {
+        let word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        text.len() <= 63
+            && text.starts_with(|c: char| c.is_ascii_alphanumeric())
+            && text.chars().all(word)
+    },
+};
+
+/// A path of a URL.
+pub(in crate::config) const URL_PATH: Form = Form {
+    called: "a path that begins with `/`, without spaces, `?` or `#`",
+    fits: |text| {
+        text.starts_with('/')
+            && !text.contains(['?', '#'])
+            && text.is_ascii()
+            && http::uri::PathAndQuery::try_from(text).is_ok()
+    },
+};
+
+/// A header's name.
+pub(in crate::config) const HEADER: Form = Form {
+    called: "a header name",
+    fits: |text| http::HeaderName::from_bytes(text.as_bytes()).is_ok(),
+};
+
+/// A path of a file.
+pub(in crate::config) const FILE: Form = Form {
+    called: "the path of a file",
+    fits: |text| !text.is_empty() && !text.contains('\0'),
+};
+
+/// A gRPC service's name; empty asks for the server as a whole.
+pub(in crate::config) const SERVICE: Form = Form {
+    called: "the name of a gRPC service, or \"\" for the server as a whole",
+    fits: |text| {
+        text.bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-' | b'/'))
+    },
+};
+
+/// An argument of a command.
+pub(in crate::config) const ARGUMENT: Form = Form {
+    called: "text without a NUL character",
+    fits: |text| !text.contains('\0'),
+};
+
+impl Setting for String {
+    type Range = Form;
+
+    fn read(node: &Node, range: &Self::Range, problems: &mut Problems) -> Option<Self> {
+        let text = match &node.value {
+            Value::Text(text) => text,
+            // A number or a yes is a text as well, in the file's own spelling: `- 8080`.
+            Value::Bool(_) | Value::Integer(_) | Value::Float(_) if !node.spelled.is_empty() => {
+                &node.spelled
+            }
+            Value::Null | Value::Bool(_) | Value::Integer(_) | Value::Float(_) => {
+                refuse::<Self>(node, "is not text", range, problems);
+                return None;
+            }
+            Value::List(_) | Value::Mapping(_) => {
+                refuse::<Self>(node, "is not text", range, problems);
+                return None;
+            }
+        };
+        if (range.fits)(text) {
+            return Some(text.clone());
+        }
+        refuse::<Self>(node, "does not fit", range, problems);
+        None
+    }
+
+    fn allowed(range: &Self::Range) -> String {
+        range.called.to_owned()
+    }
+}
+
+/// The ports an address may have.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::config) enum Ports {
+    /// Port 0 takes any free one.
+    Listen,
+    /// Somebody else's address.
+    Connect,
+}
+
+impl Setting for SocketAddr {
+    type Range = Ports;
+
+    fn read(node: &Node, range: &Self::Range, problems: &mut Problems) -> Option<Self> {
+        let Value::Text(text) = &node.value else {
+            refuse::<Self>(node, "is not an address", range, problems);
+            return None;
+        };
+        let address = text.parse::<Self>();
+        let why = match (address, range) {
+            (Ok(address), Ports::Connect) if address.port() == 0 => "has port 0",
+            (Ok(address), Ports::Connect | Ports::Listen) => return Some(address),
+            (Err(_), _) => "is not an address",
+        };
+        refuse::<Self>(node, why, range, problems);
+        None
+    }
+
+    fn allowed(range: &Self::Range) -> String {
+        match range {
+            Ports::Listen => {
+                "IP:PORT, such as 127.0.0.1:8080, or [::1]:8080; port 0 takes a free one"
+            }
+            Ports::Connect => "IP:PORT, such as 10.0.0.1:8000",
+        }
+        .to_owned()
+    }
+}
