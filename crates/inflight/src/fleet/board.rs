@@ -6,9 +6,13 @@ use std::time::Duration;
 
 use inflight_core::load::Estimate;
 use inflight_core::{Decision, Replicas};
+use tokio::sync::broadcast;
 
 /// How many decisions are kept for `decisions?limit=N`.
 pub const DECISIONS_KEPT: usize = 1000;
+
+/// How many decisions a listener may lag behind.
+const DECISIONS_HEARD: usize = 64;
 
 /// What is published of a fleet.
 #[derive(Debug)]
@@ -17,6 +21,8 @@ pub struct Board {
     pub policy: &'static str,
     /// The kind of source that measures the load, as the configuration says it.
     pub source: &'static str,
+    /// Whether the fleet's gateway accepts connections; a fleet without a gateway sets it too.
+    pub is_listening: bool,
     /// Slots of one replica, of the first model.
     pub slots: u32,
     /// The fewest replicas the fleet may have.
@@ -25,15 +31,12 @@ pub struct Board {
     pub max: Replicas,
     /// The load as the scaler saw it at its last decision.
     pub estimate: Option<Estimate>,
-    /// Whether the fleet's first decision was made and its minimum is ready.
-    pub is_ready: bool,
-    /// Whether the fleet's gateway accepts connections; a fleet without a gateway sets it too.
-    pub is_listening: bool,
-    /// How long a replica takes from its start to ready, as the scaler learned it.
+    /// The learned start delay.
     pub start_delay: Option<Duration>,
     /// Replicas that ended although nobody asked them to, since our start.
     pub crashes: u64,
     decisions: VecDeque<Decision>,
+    listeners: broadcast::Sender<Decision>,
     made: DecisionCounts,
 }
 
@@ -55,21 +58,23 @@ impl Board {
         Self {
             policy,
             source: "gateway",
+            is_listening: false,
             slots,
             min,
             max,
             estimate: None,
-            is_ready: false,
-            is_listening: false,
             start_delay: None,
+            listeners: broadcast::Sender::new(DECISIONS_HEARD),
             crashes: 0,
             decisions: VecDeque::new(),
             made: DecisionCounts::default(),
         }
     }
 
-    /// Adds a decision and drops the oldest beyond [`DECISIONS_KEPT`].
-    pub fn push(&mut self, decision: Decision) {
+    /// Publishes a decision with the load it saw, and drops the oldest beyond [`DECISIONS_KEPT`].
+    pub fn publish(&mut self, decision: Decision, estimate: Estimate, start_delay: Duration) {
+        self.estimate = Some(estimate);
+        self.start_delay = Some(start_delay);
         let made = &mut self.made;
         match decision.desired.cmp(&decision.current) {
             Ordering::Greater => made.up += 1,
@@ -79,12 +84,20 @@ impl Board {
         if self.decisions.len() == DECISIONS_KEPT {
             self.decisions.pop_front();
         }
+        // Nobody listening is no failure.
+        self.listeners.send(decision.clone()).ok();
         self.decisions.push_back(decision);
     }
 
     /// Returns the last decisions, the newest first.
     pub fn decisions(&self) -> impl Iterator<Item = &Decision> {
         self.decisions.iter().rev()
+    }
+
+    /// Listens to the decisions to come; a slow listener misses the oldest.
+    #[must_use]
+    pub fn listen(&self) -> broadcast::Receiver<Decision> {
+        self.listeners.subscribe()
     }
 
     /// Returns how many decisions were made since our start.

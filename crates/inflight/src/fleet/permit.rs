@@ -32,13 +32,7 @@ pub struct Permit {
 
 impl Permit {
     pub(super) fn new(fleet: Arc<Fleet>, ticket: Ticket, arrived: Timestamp) -> Self {
-        Self {
-            fleet,
-            ticket,
-            arrived,
-            first_bound: None,
-            is_finished: false,
-        }
+        Self { fleet, ticket, arrived, first_bound: None, is_finished: false }
     }
 
     /// Returns when the request arrived.
@@ -53,8 +47,7 @@ impl Permit {
     /// The refusal, when the wait took too long.
     pub async fn bound(&mut self) -> Result<Bound, Refusal> {
         let bound = poll_fn(|cx| self.poll_bound(cx)).await?;
-        self.first_bound
-            .get_or_insert_with(|| self.fleet.clock.now());
+        self.first_bound.get_or_insert_with(|| self.fleet.clock.now());
         Ok(bound)
     }
 

@@ -1,3 +1,3 @@
-//! Integration tests: real sockets on loopback.
+//! The one integration binary: each module tests one part of the product from outside.
 
 mod api;
