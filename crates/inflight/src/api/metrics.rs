@@ -26,8 +26,6 @@ use crate::clock::Clock;
 use crate::fleet::{DecisionCounts, Fleet, ReplicaCounts, Timings};
 use families::{BUILD_INFO, FAMILIES, Family, HISTOGRAMS, HistogramFamily, Kind, Value};
 
-pub(super) use families::refused_total;
-
 /// Ends the page: a comment in the Prometheus format, by which a reader knows a whole page from
 /// one that was cut.
 const END: &str = "# EOF\n";
