@@ -7,11 +7,12 @@
 //! production, in a simulation and in a replay, and gives the same answers in each.
 #![warn(missing_docs)]
 
+#[macro_use]
+mod invariant;
+
 pub mod admission;
 mod decision;
 mod ids;
-#[macro_use]
-mod invariant;
 pub mod load;
 pub mod scaling;
 mod time;
