@@ -60,7 +60,6 @@ impl Api {
     }
 }
 
-#[expect(clippy::unused_async, reason = "axum takes async handlers only")]
 async fn unknown_path(uri: Uri) -> Failure {
     Failure::not_found(format!("no page {:?}", uri.path()))
 }

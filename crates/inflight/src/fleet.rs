@@ -114,10 +114,7 @@ impl Fleet {
             let ticket = state.gate.on_arrival(now, arrival)?;
             state.seat(ticket);
             let timeout = state.gate.poll_timeout();
-            Ok((
-                ticket,
-                timeout.is_some() && (timeout_before.is_none() || timeout < timeout_before),
-            ))
+            Ok((ticket, timeout.is_some() && (timeout_before.is_none() || timeout < timeout_before)))
         })?;
         if must_wake {
             self.changed.notify_one();
@@ -147,13 +144,7 @@ impl Fleet {
     pub fn set_endpoint(&self, replica: ReplicaId, address: SocketAddr, endpoint: ReplicaState) {
         let now = self.clock.now();
         self.with_gate(|state| {
-            state.replicas.insert(
-                replica,
-                Replica {
-                    address,
-                    state: endpoint,
-                },
-            );
+            state.replicas.insert(replica, Replica { address, state: endpoint });
             state.gate.set_endpoint(now, replica, endpoint);
         });
     }
@@ -212,10 +203,7 @@ impl Fleet {
     pub fn load_and_replicas(&self) -> (GateLoad, ReplicaCounts) {
         let now = self.clock.now();
         let state = self.lock();
-        (
-            state.gate.load(now),
-            ReplicaCounts::of(state.replicas.values()),
-        )
+        (state.gate.load(now), ReplicaCounts::of(state.replicas.values()))
     }
 
     /// Publishes a decision: the gate learns whether the fleet is at its maximum.
@@ -294,10 +282,7 @@ impl State {
     }
 
     fn bound(&self, replica: ReplicaId) -> Option<Bound> {
-        self.replicas.get(&replica).map(|known| Bound {
-            replica,
-            address: known.address,
-        })
+        self.replicas.get(&replica).map(|known| Bound { replica, address: known.address })
     }
 
     /// Moves the gate's outputs to those who wait for them.
@@ -314,8 +299,7 @@ impl State {
                     continue;
                 }
             };
-            if let Wait::Queued(Some(waker)) =
-                std::mem::replace(&mut self.waits[ticket.key()], wait)
+            if let Wait::Queued(Some(waker)) = std::mem::replace(&mut self.waits[ticket.key()], wait)
             {
                 wakers.push(waker);
             }

@@ -14,7 +14,6 @@ use crate::fleet::DECISIONS_KEPT;
 const LIMIT_DEFAULT: usize = 50;
 
 /// Shows every fleet, in the order of the configuration.
-#[expect(clippy::unused_async, reason = "axum takes async handlers only")]
 pub(super) async fn list(State(api): State<Arc<Api>>) -> Json<wire::Fleets> {
     let fleets = api
         .fleets
@@ -25,7 +24,6 @@ pub(super) async fn list(State(api): State<Arc<Api>>) -> Json<wire::Fleets> {
 }
 
 /// Shows one fleet.
-#[expect(clippy::unused_async, reason = "axum takes async handlers only")]
 pub(super) async fn one(
     State(api): State<Arc<Api>>,
     name: Result<Path<String>, PathRejection>,
@@ -35,7 +33,6 @@ pub(super) async fn one(
 }
 
 /// Shows a fleet's last decisions, the newest first.
-#[expect(clippy::unused_async, reason = "axum takes async handlers only")]
 pub(super) async fn decisions(
     State(api): State<Arc<Api>>,
     name: Result<Path<String>, PathRejection>,

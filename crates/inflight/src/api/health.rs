@@ -10,14 +10,12 @@ use super::{Api, wire};
 use crate::fleet::Fleet;
 
 /// Answers as long as the process runs.
-#[expect(clippy::unused_async, reason = "axum takes async handlers only")]
 pub(super) async fn alive() -> &'static str {
     "alive\n"
 }
 
 /// Answers 200 once every fleet's gateway listens and its first decision was made, and 503 with
 /// what is missing until then.
-#[expect(clippy::unused_async, reason = "axum takes async handlers only")]
 pub(super) async fn ready(State(api): State<Arc<Api>>) -> (StatusCode, Json<wire::Readiness>) {
     let missing: Vec<_> = api.fleets.iter().flat_map(|fleet| missing(fleet)).collect();
     let ready = missing.is_empty();

@@ -6,7 +6,7 @@ use inflight_core::admission::GateLoad;
 use inflight_core::load::Estimate;
 use inflight_core::{Decision, Occupancy, Timestamp};
 
-use super::{metrics, wire};
+use super::wire;
 use crate::clock::Clock;
 use crate::fleet::{Board, Fleet, ReplicaCounts};
 
@@ -25,7 +25,7 @@ pub(super) fn fleet(fleet: &Fleet, clock: Clock) -> wire::Fleet {
         load: self::load(&load, board.estimate, observation_age(&board, clock.now())),
         admission: wire::Admission {
             open: load.admission_open,
-            refused_total: metrics::refused_total(&load),
+            refused_total: load.refused.total(),
         },
         decision: board.decisions().next().map(|made| decision(made, clock)),
         crashes: board.crashes,

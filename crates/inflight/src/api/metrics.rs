@@ -26,8 +26,6 @@ use crate::clock::Clock;
 use crate::fleet::{DecisionCounts, Fleet, ReplicaCounts, Timings};
 use families::{BUILD_INFO, FAMILIES, Family, HISTOGRAMS, HistogramFamily, Kind, Value};
 
-pub(super) use families::refused_total;
-
 /// Ends the page: a comment in the Prometheus format, by which a reader knows a whole page from
 /// one that was cut.
 const END: &str = "# EOF\n";
@@ -37,7 +35,6 @@ const END: &str = "# EOF\n";
 /// In the Prometheus text format, which every scraper takes: in OpenMetrics the gauge
 /// `inflight_requests` and the counter `inflight_requests_total` would be one family of two
 /// types, which strict parsers refuse.
-#[expect(clippy::unused_async, reason = "axum takes async handlers only")]
 pub(super) async fn page(State(api): State<Arc<Api>>) -> Result<impl IntoResponse, Failure> {
     let text = encode(&api.fleets, api.clock)
         .map_err(|_| Failure::internal("the metrics page could not be written".to_owned()))?;

@@ -21,6 +21,8 @@ pub struct Board {
     pub policy: &'static str,
     /// The kind of source that measures the load, as the configuration says it.
     pub source: &'static str,
+    /// Whether the fleet's gateway accepts connections; a fleet without a gateway sets it too.
+    pub is_listening: bool,
     /// Slots of one replica, of the first model.
     pub slots: u32,
     /// The fewest replicas the fleet may have.
@@ -29,15 +31,7 @@ pub struct Board {
     pub max: Replicas,
     /// The load as the scaler saw it at its last decision.
     pub estimate: Option<Estimate>,
-<<<<<<< HEAD
     /// The learned start delay.
-=======
-    /// Whether the fleet's first decision was made and its minimum is ready.
-    pub is_ready: bool,
-    /// Whether the fleet's gateway accepts connections; a fleet without a gateway sets it too.
-    pub is_listening: bool,
-    /// How long a replica takes from its start to ready, as the scaler learned it.
->>>>>>> w-api
     pub start_delay: Option<Duration>,
     /// Replicas that ended although nobody asked them to, since our start.
     pub crashes: u64,
@@ -64,18 +58,13 @@ impl Board {
         Self {
             policy,
             source: "gateway",
+            is_listening: false,
             slots,
             min,
             max,
             estimate: None,
-<<<<<<< HEAD
             start_delay: None,
             listeners: broadcast::Sender::new(DECISIONS_HEARD),
-=======
-            is_ready: false,
-            is_listening: false,
-            start_delay: None,
->>>>>>> w-api
             crashes: 0,
             decisions: VecDeque::new(),
             made: DecisionCounts::default(),

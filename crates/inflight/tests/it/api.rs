@@ -12,6 +12,8 @@ use inflight::cli::status::{StatusArgs, status};
 use inflight_core::ReplicaId;
 use inflight_core::admission::Outcome;
 use inflight_core::load::ReplicaState;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 
 use instance::{Instance, arrival, decision, decisions_before, estimate, redacted};
 
@@ -21,7 +23,7 @@ async fn a_fleet_has_the_documented_shape() {
     let fleet = instance.fleet(0);
     fleet.set_endpoint(ReplicaId(1), instance::NOWHERE, ReplicaState::Ready);
     fleet.set_endpoint(ReplicaId(2), instance::NOWHERE, ReplicaState::Starting);
-    instance.decide(0, decision(2, 3), Some(estimate()));
+    instance.decide(0, decision(2, 3), estimate());
     let permit = fleet.arrive(arrival()).unwrap();
 
     let answer = instance.get("/api/v1/fleets/hello").await;
@@ -108,7 +110,7 @@ async fn it_is_ready_once_it_listens_and_has_decided() {
         instance.get("/readyz").await.status,
         StatusCode::SERVICE_UNAVAILABLE
     );
-    instance.decide(0, decision(0, 1), None);
+    instance.decide(0, decision(0, 1), estimate());
     let after = instance.get("/readyz").await;
     assert_eq!(after.status, StatusCode::OK);
     insta::assert_snapshot!(after.body, @r#"{"ready":true,"missing":[]}"#);
@@ -223,13 +225,11 @@ async fn an_address_in_use_is_named_with_the_cause() {
 #[tokio::test]
 async fn a_stop_ends_serving_although_a_client_keeps_its_connection() {
     let instance = Instance::start(&["hello"]).await;
-    let idle = tokio::net::TcpStream::connect(instance.address)
-        .await
-        .unwrap();
+    let idle = TcpStream::connect(instance.address).await.unwrap();
     assert_eq!(instance.get("/healthz").await.status, StatusCode::OK);
     let address = instance.address;
     instance.stop().await;
-    assert!(tokio::net::TcpStream::connect(address).await.is_err());
+    assert!(TcpStream::connect(address).await.is_err());
     drop(idle);
 }
 
@@ -238,7 +238,7 @@ async fn status_shows_a_table_or_the_answer_itself() {
     let instance = Instance::start(&["hello", "triton"]).await;
     let fleet = instance.fleet(0);
     fleet.set_endpoint(ReplicaId(1), instance::NOWHERE, ReplicaState::Ready);
-    instance.decide(0, decision(2, 3), Some(estimate()));
+    instance.decide(0, decision(2, 3), estimate());
     let permit = fleet.arrive(arrival()).unwrap();
 
     let mut args = StatusArgs {
@@ -268,4 +268,40 @@ async fn status_says_clearly_that_nobody_listens() {
         "{text}"
     );
     assert!(text.contains("--admin"), "{text}");
+}
+
+#[tokio::test]
+async fn status_says_that_who_listens_is_no_instance_of_ours() {
+    let cases = [
+        ("SSH-2.0-x\r\n\r\n", "gave no HTTP answer: "),
+        ("", "gave no HTTP answer: "),
+        (
+            "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello",
+            "not a list of fleets: ",
+        ),
+        (
+            "HTTP/1.1 404 Not Found\r\ncontent-length: 4\r\n\r\ngone",
+            "answered 404 Not Found: gone",
+        ),
+    ];
+    for (answer, expected) in cases {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let stranger = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            // Closing with unread bytes would reset the connection and lose the answer.
+            let mut request = Vec::new();
+            while !request.ends_with(b"\r\n\r\n") {
+                request.push(stream.read_u8().await.unwrap());
+            }
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        });
+        let args = StatusArgs {
+            admin: url.parse().unwrap(),
+            json: false,
+        };
+        let text = status(&args).await.unwrap_err().to_string();
+        assert!(text.starts_with(&url) && text.contains(expected), "{text}");
+        stranger.await.unwrap();
+    }
 }

@@ -1,6 +1,5 @@
 //! The metrics: names, meanings, labels, and where each value is found in a reading.
 
-use inflight_core::admission::{GateLoad, RefusalReason};
 use prometheus_client::metrics::histogram::Histogram;
 
 use super::Reading;
@@ -126,8 +125,11 @@ pub(super) const FAMILIES: &[Family] = &[
         kind: Kind::Counter,
         help: "Requests that were refused and never reached a replica, by reason",
         samples: |reading| {
-            let refused = REASONS.map(|reason| (reason.name(), refused(&reading.load, reason)));
-            by("reason", refused)
+            let refused = reading.load.refused.iter();
+            by(
+                "reason",
+                refused.map(|(reason, count)| (reason.name(), count)),
+            )
         },
     },
     Family {
@@ -213,28 +215,6 @@ pub(super) const HISTOGRAMS: &[HistogramFamily] = &[
         histogram: |timings| &timings.wait,
     },
 ];
-
-/// Every reason, so that each is there from the start and its first refusal shows in a rate.
-const REASONS: [RefusalReason; 7] = [
-    RefusalReason::Overloaded,
-    RefusalReason::QueueFull,
-    RefusalReason::QueueBytes,
-    RefusalReason::WaitExpired,
-    RefusalReason::DeadlineExpired,
-    RefusalReason::ColdWaitExpired,
-    RefusalReason::ShuttingDown,
-];
-
-/// Returns how many requests were refused, for whatever reason.
-pub(in super::super) fn refused_total(load: &GateLoad) -> u64 {
-    REASONS
-        .iter()
-        .fold(0, |sum, &reason| refused(load, reason).saturating_add(sum))
-}
-
-fn refused(load: &GateLoad, reason: RefusalReason) -> u64 {
-    load.refused.get(&reason).copied().unwrap_or(0)
-}
 
 fn replicas(reading: &Reading) -> Vec<Sample> {
     let counts = reading.replicas;

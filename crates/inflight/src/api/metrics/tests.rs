@@ -1,3 +1,5 @@
+//! The page's series: bounded, whole, and gone with their fleet.
+
 use std::collections::BTreeSet;
 use std::time::Duration;
 

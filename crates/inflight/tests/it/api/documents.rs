@@ -22,6 +22,25 @@ fn every_metric_is_documented_and_every_documented_metric_exists() {
 }
 
 #[tokio::test]
+async fn every_label_is_documented() {
+    let instance = Instance::start(&["hello"]).await;
+    instance.decide(0, decision(2, 3), estimate());
+    for series in instance.samples().await.keys() {
+        let labels = series
+            .split(['{', ',', '}'])
+            .filter_map(|label| label.split_once('='));
+        for (key, value) in labels.filter(|(key, _)| !matches!(*key, "le" | "version")) {
+            let word = if key == "fleet" {
+                key
+            } else {
+                value.trim_matches('"')
+            };
+            assert!(METRICS.contains(word) && METRICS.contains(key), "{series}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn every_documented_page_answers() {
     let instance = Instance::start(&["hello"]).await;
     let paths: Vec<_> = API
@@ -43,7 +62,7 @@ async fn every_documented_page_answers() {
 #[tokio::test]
 async fn the_documented_fleet_has_the_keys_of_the_real_one() {
     let instance = Instance::start(&["hello"]).await;
-    instance.decide(0, decision(2, 3), Some(estimate()));
+    instance.decide(0, decision(2, 3), estimate());
     let (_, rest) = API.split_once("```json\n").unwrap();
     let (example, _) = rest.split_once("```").unwrap();
     let documented: Value = serde_json::from_str(example).unwrap();

@@ -1,4 +1,5 @@
 //! An admin API around fleets that the test drives by hand.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -67,11 +68,11 @@ impl Instance {
         format!("http://{}", self.address)
     }
 
-    pub(crate) fn decide(&self, index: usize, decision: Decision, estimate: Option<Estimate>) {
-        let mut board = self.fleet(index).board();
-        board.estimate = estimate;
-        board.start_delay = Some(Duration::from_millis(2500));
-        board.push(decision);
+    pub(crate) fn decide(&self, index: usize, decision: Decision, estimate: Estimate) {
+        let start_delay = Duration::from_millis(2500);
+        self.fleet(index)
+            .board()
+            .publish(decision, estimate, start_delay);
     }
 
     pub(crate) async fn get(&self, path: &str) -> Answer {
@@ -201,7 +202,7 @@ pub(crate) fn decision(current: u32, desired: u32) -> Decision {
 /// Makes so many decisions; the last one is for `count - 1` replicas.
 pub(crate) fn decisions_before(instance: &Instance, count: u32) {
     for desired in 0..count {
-        instance.decide(0, decision(desired, desired), None);
+        instance.decide(0, decision(desired, desired), estimate());
     }
 }
 
