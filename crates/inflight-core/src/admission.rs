@@ -7,12 +7,12 @@ mod inflation;
 mod pick;
 mod queue;
 mod rate;
-mod reading;
 mod refusal;
+mod request;
 mod session;
 
 pub use crate::load::ReplicaState as EndpointState;
 pub use config::{AdmissionConfig, AdmissionScope, GateConfig, ModelConfig, QueueBounds, When};
-pub use gate::{Arrival, Gate, Outcome, Output};
-pub use reading::GateLoad;
+pub use gate::{Gate, GateLoad};
 pub use refusal::{Refusal, RefusalReason, Refused};
+pub use request::{Arrival, Outcome, Output};

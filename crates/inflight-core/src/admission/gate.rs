@@ -6,28 +6,27 @@
 //! [`Gate::on_end`], which gives the slot to the next in the same call. Sockets, retries and the
 //! spreading of `retry_after` are the shell's business.
 
-use std::collections::VecDeque;
-use std::time::Duration;
+mod reading;
+mod refuse;
 
-use super::config::{AdmissionConfig, AdmissionScope, GateConfig, ModelConfig, QueueBounds, When};
+use std::collections::VecDeque;
+
+use super::config::{AdmissionConfig, AdmissionScope, GateConfig, ModelConfig, QueueBounds};
 use super::endpoint::{Endpoint, Endpoints};
 use super::inflation::{Counts, Inflation};
 use super::pick::pick;
 use super::queue::{Request, Requests, State};
 use super::rate::CompletionRate;
-use super::refusal::{Refusal, RefusalReason, Refused};
+use super::refusal::{Refusal, Refused};
+use super::request::{Arrival, Outcome, Output};
 use super::session::Sessions;
 use crate::decision::Decision;
 use crate::ids::{ModelIndex, ReplicaId, SessionKey, Ticket};
 use crate::load::{InFlight, ReplicaState};
 use crate::time::Timestamp;
-use crate::units::{Bytes, Slots, count_as_f64};
+use crate::units::{Bytes, Slots};
 
-/// Told to a refused caller when nothing completed lately: long enough for a few requests of
-/// ordinary length, short enough to come back soon after a start.
-const RETRY_UNKNOWN: Duration = Duration::from_secs(5);
-/// Told while shutting down: another instance can take the request at once.
-const RETRY_ELSEWHERE: Duration = Duration::from_secs(1);
+pub use reading::GateLoad;
 
 /// Admits, holds, binds and counts the requests of one fleet.
 ///
@@ -44,86 +43,34 @@ const RETRY_ELSEWHERE: Duration = Duration::from_secs(1);
 /// ready, and one that waits when the last ready replica goes has `cold_wait` from then on.
 #[derive(Clone, Debug)]
 pub struct Gate {
-    pub(super) now: Timestamp,
-    pub(super) queue: QueueBounds,
-    pub(super) admission: AdmissionConfig,
-    pub(super) models: Vec<Model>,
-    pub(super) requests: Requests,
-    pub(super) endpoints: Endpoints,
-    pub(super) in_flight: InFlight,
-    pub(super) executing: InFlight,
-    pub(super) sessions: Sessions,
-    pub(super) inflation: Inflation,
+    now: Timestamp,
+    queue: QueueBounds,
+    admission: AdmissionConfig,
+    models: Vec<Model>,
+    requests: Requests,
+    endpoints: Endpoints,
+    in_flight: InFlight,
+    executing: InFlight,
+    sessions: Sessions,
+    inflation: Inflation,
     /// When the fleet last changed between having a ready replica and having none.
     ready_changed: Timestamp,
     at_max: bool,
     closed: bool,
-    pub(super) ended: [u64; 4],
-    pub(super) refused: Refused,
+    ended: [u64; 4],
+    refused: Refused,
     outputs: VecDeque<Output>,
-}
-
-/// A request that arrives.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Arrival {
-    /// Which model it asks for.
-    pub model: ModelIndex,
-    /// Whose it is; `None` is not judged by the admission gate.
-    pub session: Option<SessionKey>,
-    /// Whether it is a configured first call: its session counts as new.
-    pub first_call: bool,
-    /// The client's own deadline, after which nobody waits for an answer.
-    pub deadline: Option<Timestamp>,
-    /// A random number, which breaks ties between endpoints.
-    pub draw: u64,
-}
-
-/// How a request ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// Its response ended.
-    Completed,
-    /// Its client gave up.
-    ClientGone,
-    /// Its replica failed.
-    UpstreamFailed,
-    /// It took longer than it may.
-    TimedOut,
-}
-
-/// What the shell has to do.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Output {
-    /// Send the request to the replica, one slot of which it has.
-    Granted {
-        /// Which request.
-        ticket: Ticket,
-        /// Which replica.
-        replica: ReplicaId,
-    },
-    /// Answer with a refusal. The request has ended: a further call for it does nothing.
-    Refused {
-        /// Which request.
-        ticket: Ticket,
-        /// What to answer.
-        refusal: Refusal,
-    },
-    /// The replica is draining and has no request left. Told once each time it starts to drain.
-    Drained {
-        /// Which replica.
-        replica: ReplicaId,
-    },
 }
 
 /// What is counted of one model.
 #[derive(Clone, Debug)]
-pub(super) struct Model {
-    pub(super) slots: Slots,
-    pub(super) in_flight: InFlight,
-    pub(super) executing: InFlight,
-    pub(super) arrivals: u64,
-    pub(super) completions: u64,
-    pub(super) service_nanos: u128,
+struct Model {
+    slots: Slots,
+    in_flight: InFlight,
+    executing: InFlight,
+    arrivals: u64,
+    completions: u64,
+    service_nanos: u128,
     rate: CompletionRate,
 }
 
@@ -362,127 +309,12 @@ impl Gate {
     }
 
     /// Does what was due by `now` and returns the time that counts.
-    pub(super) fn advance(&mut self, now: Timestamp) -> Timestamp {
+    fn advance(&mut self, now: Timestamp) -> Timestamp {
         self.now = self.now.max(now);
-        let counts = Counts {
-            in_flight: &self.in_flight,
-            executing: &self.executing,
-            ready: self.endpoints.ready(),
-        };
+        let counts = Counts::of(&self.in_flight, &self.executing, self.endpoints.ready());
         self.inflation.judge(self.now, counts, &self.admission);
         self.expire();
         self.now
-    }
-
-    fn expire(&mut self) {
-        while let Some((deadline, key)) = self.requests.first_deadline()
-            && deadline <= self.now
-        {
-            self.refuse_waiting(key, RefusalReason::DeadlineExpired);
-        }
-        while let Some((key, since)) = self.requests.oldest()
-            && self.wait_until(since) <= self.now
-        {
-            let is_warm = self.has_ready();
-            let expired = if is_warm {
-                RefusalReason::WaitExpired
-            } else {
-                RefusalReason::ColdWaitExpired
-            };
-            self.refuse_waiting(key, expired);
-        }
-    }
-
-    /// Returns until when a request waits that has waited since `since`; later for later ones.
-    fn wait_until(&self, since: Timestamp) -> Timestamp {
-        let bound = if self.has_ready() {
-            self.queue.wait
-        } else {
-            self.queue.cold_wait
-        };
-        let longest = since + self.queue.wait + self.queue.cold_wait;
-        (since.max(self.ready_changed) + bound).min(longest)
-    }
-
-    fn refuse_waiting(&mut self, key: usize, reason: RefusalReason) {
-        let ticket = self.requests.ticket(key);
-        if let Some(request) = self.requests.remove(ticket) {
-            self.count_end(self.now, &request);
-            let refusal = self.refuse(self.now, request.model, reason);
-            self.outputs.push_back(Output::Refused { ticket, refusal });
-        }
-    }
-
-    /// Counts a refusal and says when to come back.
-    fn refuse(&mut self, now: Timestamp, model: usize, reason: RefusalReason) -> Refusal {
-        self.refused.count(reason);
-        let retry_after = match reason {
-            RefusalReason::DeadlineExpired => None,
-            RefusalReason::ShuttingDown => Some(RETRY_ELSEWHERE),
-            RefusalReason::Overloaded
-            | RefusalReason::QueueFull
-            | RefusalReason::QueueBytes
-            | RefusalReason::NoReplica
-            | RefusalReason::WaitExpired
-            | RefusalReason::ColdWaitExpired => {
-                let ahead = self.requests.queued_of(model).saturating_add(1);
-                let ahead = u64::try_from(ahead).unwrap_or(u64::MAX);
-                let wait = self.models[model].rate.time_for(now, ahead);
-                Some(wait.unwrap_or(RETRY_UNKNOWN))
-            }
-        };
-        Refusal {
-            reason,
-            retry_after,
-        }
-    }
-
-    /// Returns why a request is not let in, whether or not a slot is free.
-    fn objection(&self, now: Timestamp, arrival: &Arrival) -> Option<RefusalReason> {
-        if self.closed {
-            return Some(RefusalReason::ShuttingDown);
-        }
-        if arrival.deadline.is_some_and(|deadline| deadline <= now) {
-            return Some(RefusalReason::DeadlineExpired);
-        }
-        let session = arrival.session?;
-        let is_judged = match (self.admission.scope, self.admission.when) {
-            (AdmissionScope::Off, _) => false,
-            (AdmissionScope::NewSessions, When::Always) => true,
-            (AdmissionScope::NewSessions, When::AtMax) => self.at_max,
-        };
-        let is_refused = is_judged
-            && !self.admits_one_more()
-            && (arrival.first_call || self.sessions.is_new(now, session));
-        is_refused.then_some(RefusalReason::Overloaded)
-    }
-
-    /// Tells whether the gate is open and one more request would not pass the threshold at this
-    /// moment. A mean alone lets far too many in at ten times the capacity.
-    fn admits_one_more(&self) -> bool {
-        let ready = self.endpoints.ready().count();
-        let serving = count_as_f64(self.executing.count().max(ready));
-        let passes = ready > 0
-            && count_as_f64(self.in_flight.count() + 1) / serving > self.admission.threshold;
-        self.inflation.is_open() && !passes
-    }
-
-    /// Returns why one more request must not wait.
-    fn queue_objection(&self) -> Option<RefusalReason> {
-        let requests_max = usize::try_from(self.queue.requests).unwrap_or(usize::MAX);
-        let held = self.requests.held();
-        let full = if self.requests.queued() >= requests_max {
-            RefusalReason::QueueFull
-        } else if held > Bytes(0) && held >= self.queue.bytes {
-            RefusalReason::QueueBytes
-        } else {
-            return None;
-        };
-        Some(if self.has_ready() {
-            full
-        } else {
-            RefusalReason::NoReplica
-        })
     }
 
     fn begin_session(&mut self, now: Timestamp, session: Option<SessionKey>) -> Option<usize> {

@@ -16,9 +16,9 @@ const MARKS: usize = 11;
 /// What is counted, for its exact integrals.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Counts<'a> {
-    pub(super) in_flight: &'a InFlight,
-    pub(super) executing: &'a InFlight,
-    pub(super) ready: &'a InFlight,
+    in_flight: &'a InFlight,
+    executing: &'a InFlight,
+    ready: &'a InFlight,
 }
 
 /// Judges once a second by in flight / max(executing, replicas ready), each the exact mean of
@@ -41,6 +41,22 @@ struct Mark {
     in_flight: u128,
     executing: u128,
     ready: u128,
+}
+
+impl<'a> Counts<'a> {
+    /// Puts together what is counted of requests in flight, of those executing, and of replicas
+    /// that are ready.
+    pub(super) const fn of(
+        in_flight: &'a InFlight,
+        executing: &'a InFlight,
+        ready: &'a InFlight,
+    ) -> Self {
+        Self {
+            in_flight,
+            executing,
+            ready,
+        }
+    }
 }
 
 impl Inflation {
@@ -174,11 +190,7 @@ mod tests {
         }
 
         fn judge(&mut self, now: Timestamp) {
-            let counts = Counts {
-                in_flight: &self.in_flight,
-                executing: &self.executing,
-                ready: &self.ready,
-            };
+            let counts = Counts::of(&self.in_flight, &self.executing, &self.ready);
             self.inflation.judge(now, counts, &CONFIG);
         }
     }

@@ -1,8 +1,9 @@
 //! What a gate tells about its load: to the scaler, and to the API and the metrics.
 
-use super::gate::{Gate, Outcome};
-use super::inflation::Counts;
-use super::refusal::Refused;
+use super::Gate;
+use crate::admission::inflation::Counts;
+use crate::admission::refusal::Refused;
+use crate::admission::request::Outcome;
 use crate::load::{InFlight, Level, Missing, ModelLoad, Observation, ReplicaView, Term};
 use crate::time::Timestamp;
 use crate::units::{Bytes, Occupancy, count_as_f64, request_seconds};
@@ -86,11 +87,7 @@ impl Gate {
         let (in_flight, executing) = (self.in_flight.count(), self.executing.count());
         let queued_integral = self.in_flight.integral(now) - self.executing.integral(now);
         let mut inflation = self.inflation.clone();
-        let counts = Counts {
-            in_flight: &self.in_flight,
-            executing: &self.executing,
-            ready: self.endpoints.ready(),
-        };
+        let counts = Counts::of(&self.in_flight, &self.executing, self.endpoints.ready());
         inflation.judge(now, counts, &self.admission);
         GateLoad {
             in_flight,
