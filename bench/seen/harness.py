@@ -119,11 +119,11 @@ class Watch:
         return self.samples
 
 
-def load(port, clients, seconds, path="/", think="0ms"):
+def load(port, clients, seconds, path="/", think_ms=0):
     """Closed-loop clients of the product's own load generator; a handle whose `tally` is a dict."""
     process = subprocess.Popen(
         [BINARY, "__load", "--address", f"127.0.0.1:{port}", "--clients", str(clients), "--seconds", str(seconds),
-         "--path", path, "--think", think],
+         "--path", path, "--think-ms", str(think_ms)],
         stdout=subprocess.PIPE, text=True)
     return process
 

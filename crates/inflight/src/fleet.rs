@@ -15,6 +15,7 @@ use std::task::Waker;
 use inflight_core::admission::{Arrival, Gate, GateLoad, Output, Refusal};
 use inflight_core::load::{Observation, ReplicaState};
 use inflight_core::{Decision, ReplicaId, Ticket, Timestamp};
+use slab::Slab;
 use tokio::sync::Notify;
 
 pub use board::{Board, DECISIONS_KEPT, DecisionCounts};
@@ -35,8 +36,10 @@ pub struct Fleet {
 
 struct State {
     gate: Gate,
-    /// By the ticket's key; a key without a waiter holds `Wait::Nobody`.
-    waits: Vec<Wait>,
+    /// One for each permit that has to wait, or had to.
+    waits: Slab<Wait>,
+    /// The wait of a ticket that outputs may name, by the ticket's key.
+    waits_by_key: Vec<usize>,
     replicas: BTreeMap<ReplicaId, Replica>,
     /// Draining replicas that became empty and of which the control loop was not told.
     drained: Vec<ReplicaId>,
@@ -62,14 +65,20 @@ pub struct ReplicaCounts {
     pub unhealthy: u32,
 }
 
-/// How far the request with a ticket has come, for the task that carries it.
-#[derive(Debug, Default)]
+/// How far a request that had to wait has come.
+#[derive(Debug)]
 enum Wait {
-    #[default]
-    Nobody,
     Queued(Option<Waker>),
     Granted(Bound),
     Refused(Refusal),
+}
+
+/// What a ticket has at once.
+#[derive(Clone, Copy, Debug)]
+enum Seat {
+    Bound(Bound),
+    /// The index of its wait.
+    Waits(usize),
 }
 
 impl Fleet {
@@ -81,7 +90,8 @@ impl Fleet {
             clock,
             state: Mutex::new(State {
                 gate,
-                waits: Vec::new(),
+                waits: Slab::new(),
+                waits_by_key: Vec::new(),
                 replicas: BTreeMap::new(),
                 drained: Vec::new(),
             }),
@@ -109,17 +119,21 @@ impl Fleet {
     /// The refusal, with its reason and when to come again.
     pub fn arrive(self: &Arc<Self>, arrival: Arrival) -> Result<Permit, Refusal> {
         let now = self.clock.now();
-        let (ticket, must_wake) = self.with_gate(|state| {
+        let (ticket, seat, must_tell) = self.with_gate(|state, wakers| {
             let timeout_before = state.gate.poll_timeout();
-            let ticket = state.gate.on_arrival(now, arrival)?;
-            state.seat(ticket);
+            let ticket = state.gate.on_arrival(now, arrival);
+            // Before the ticket is seated: its key may be that of a request just refused.
+            state.settle(wakers);
+            let ticket = ticket?;
+            let seat = state.seat(ticket);
             let timeout = state.gate.poll_timeout();
-            Ok((ticket, timeout.is_some() && (timeout_before.is_none() || timeout < timeout_before)))
+            let is_earlier = timeout.is_some_and(|at| timeout_before.is_none_or(|old| at < old));
+            Ok((ticket, seat, is_earlier || matches!(seat, Seat::Waits(_))))
         })?;
-        if must_wake {
+        if must_tell {
             self.changed.notify_one();
         }
-        Ok(Permit::new(Arc::clone(self), ticket, now))
+        Ok(Permit::new(Arc::clone(self), ticket, seat, now))
     }
 
     /// Waits until the control loop has something to do at once: a request began to wait, a
@@ -137,13 +151,13 @@ impl Fleet {
     /// Ends the waits whose time is over.
     pub fn on_timeout(&self) {
         let now = self.clock.now();
-        self.with_gate(|state| state.gate.on_timeout(now));
+        self.with_gate(|state, _| state.gate.on_timeout(now));
     }
 
     /// Tells the gate of a replica's address and state.
     pub fn set_endpoint(&self, replica: ReplicaId, address: SocketAddr, endpoint: ReplicaState) {
         let now = self.clock.now();
-        self.with_gate(|state| {
+        self.with_gate(|state, _| {
             state.replicas.insert(replica, Replica { address, state: endpoint });
             state.gate.set_endpoint(now, replica, endpoint);
         });
@@ -152,7 +166,7 @@ impl Fleet {
     /// Takes a replica away. Requests it holds end when their connections do.
     pub fn remove_endpoint(&self, replica: ReplicaId) {
         let now = self.clock.now();
-        self.with_gate(|state| {
+        self.with_gate(|state, _| {
             state.gate.remove_endpoint(now, replica);
             state.replicas.remove(&replica);
         });
@@ -167,28 +181,31 @@ impl Fleet {
     /// Tells whether a request waits although no replica is there or on its way.
     #[must_use]
     pub fn waits_at_zero(&self) -> bool {
-        self.lock().gate.waits_at_zero()
+        let state = self.lock();
+        let serves = |replica: &Replica| replica.state != ReplicaState::Draining;
+        state.gate.queued() > 0 && !state.replicas.values().any(serves)
     }
 
-    /// Returns the address of any ready replica, for requests that are not counted.
+    /// Returns any ready replica, for requests that are not counted.
     #[must_use]
     pub fn any_ready(&self) -> Option<Bound> {
         let state = self.lock();
-        let replica = state.gate.any_ready()?;
-        state.bound(replica)
+        let is_ready = |(_, replica): &(&ReplicaId, &Replica)| replica.state == ReplicaState::Ready;
+        let (&id, _) = state.replicas.iter().find(is_ready)?;
+        state.bound(id)
     }
 
     /// Tells whether a replica is one of this fleet's, in whatever state.
     #[must_use]
     pub fn knows(&self, replica: ReplicaId) -> bool {
-        self.lock().addresses.contains_key(&replica)
+        self.lock().replicas.contains_key(&replica)
     }
 
     /// Reads the load for the scaler.
     #[must_use]
     pub fn observe(&self) -> Observation {
         let now = self.clock.now();
-        self.with_gate(|state| state.gate.observe(now))
+        self.with_gate(|state, _| state.gate.observe(now))
     }
 
     /// Reads the load for people and metrics, changing nothing.
@@ -209,13 +226,7 @@ impl Fleet {
     /// Publishes a decision: the gate learns whether the fleet is at its maximum.
     pub fn on_decision(&self, decision: &Decision) {
         let now = self.clock.now();
-        self.with_gate(|state| state.gate.on_decision(now, decision));
-    }
-
-    /// Refuses every further request; those that are in go on.
-    pub fn close(&self) {
-        let now = self.clock.now();
-        self.with_gate(|state| state.gate.close(now));
+        self.with_gate(|state, _| state.gate.on_decision(now, decision));
     }
 
     /// Returns the histograms of how long requests took and waited.
@@ -230,13 +241,12 @@ impl Fleet {
     }
 
     /// Runs `act` on the state, then hands out what the gate put out, then wakes those concerned.
-    fn with_gate<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
-        let mut state = self.lock();
-        let result = act(&mut state);
+    fn with_gate<T>(&self, act: impl FnOnce(&mut State, &mut Vec<Waker>) -> T) -> T {
         let mut wakers = Vec::new();
-        let drained_before = state.drained.len();
+        let mut state = self.lock();
+        let result = act(&mut state, &mut wakers);
         state.settle(&mut wakers);
-        let has_drained = state.drained.len() > drained_before;
+        let has_drained = !state.drained.is_empty();
         drop(state);
         for waker in wakers {
             waker.wake();
@@ -270,19 +280,23 @@ impl ReplicaCounts {
 }
 
 impl State {
-    /// Gives a ticket its place among the waits.
-    fn seat(&mut self, ticket: Ticket) {
-        if self.waits.len() <= ticket.key() {
-            self.waits.resize_with(ticket.key() + 1, Wait::default);
+    /// Finds out what a ticket has at once, or gives it a wait.
+    fn seat(&mut self, ticket: Ticket) -> Seat {
+        let granted = self.gate.granted(ticket);
+        if let Some(bound) = granted.and_then(|replica| self.bound(replica)) {
+            return Seat::Bound(bound);
         }
-        self.waits[ticket.key()] = match self.gate.granted(ticket).and_then(|id| self.bound(id)) {
-            Some(bound) => Wait::Granted(bound),
-            None => Wait::Queued(None),
-        };
+        let wait = self.waits.insert(Wait::Queued(None));
+        if self.waits_by_key.len() <= ticket.key() {
+            self.waits_by_key.resize(ticket.key() + 1, usize::MAX);
+        }
+        self.waits_by_key[ticket.key()] = wait;
+        Seat::Waits(wait)
     }
 
     fn bound(&self, replica: ReplicaId) -> Option<Bound> {
-        self.replicas.get(&replica).map(|known| Bound { replica, address: known.address })
+        let address = self.replicas.get(&replica)?.address;
+        Some(Bound { replica, address })
     }
 
     /// Moves the gate's outputs to those who wait for them.
@@ -299,8 +313,10 @@ impl State {
                     continue;
                 }
             };
-            if let Wait::Queued(Some(waker)) = std::mem::replace(&mut self.waits[ticket.key()], wait)
-            {
+            let index = self.waits_by_key.get(ticket.key()).copied();
+            // Without a place its request ended in this very call, and nobody asks any more.
+            let Some(place) = index.and_then(|index| self.waits.get_mut(index)) else { continue };
+            if let Wait::Queued(Some(waker)) = std::mem::replace(place, wait) {
                 wakers.push(waker);
             }
         }

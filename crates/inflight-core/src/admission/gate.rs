@@ -289,6 +289,12 @@ impl Gate {
         self.endpoints.get(replica).map_or(0, Endpoint::in_flight)
     }
 
+    /// Returns how many requests wait for a slot.
+    #[must_use]
+    pub fn queued(&self) -> usize {
+        self.requests.queued()
+    }
+
     /// Takes from a decision whether the fleet can grow.
     pub fn on_decision(&mut self, now: Timestamp, decision: &Decision) {
         self.advance(now);

@@ -18,19 +18,21 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::load::{Load, Tally};
 use super::output::{line, write_file};
+use super::run::{conclude, runtime};
 use crate::config::{Config, Surroundings};
 use crate::fleet::Fleet;
 use crate::runtime::Running;
+use crate::telemetry::{self, LogFormat};
 
 /// What each replica does with a request: nothing but take this long.
 const WORK: &str = "10ms";
 /// Slots of one replica.
 const SLOTS: u32 = 2;
 
-/// Shows on this machine, in about a minute, how a fleet is sized by what is in flight
-#[derive(Debug, clap::Args)]
-pub(super) struct Args {
-    /// Also write the summary to FILE, as JSON
+/// What the demonstration is asked for.
+#[derive(Clone, Debug, clap::Args)]
+pub struct DemoArgs {
+    /// Also writes the summary to FILE, as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -82,8 +84,14 @@ struct PhaseSummary {
     in_flight_mean: f64,
 }
 
-/// Runs the demonstration; fails when a request was lost.
-pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
+/// Runs the demonstration and returns the exit code: 1 when a request was lost.
+#[must_use]
+pub fn run(args: &DemoArgs) -> ExitCode {
+    telemetry::start(LogFormat::Text, "warn");
+    conclude(runtime().and_then(|runtime| runtime.block_on(show(args.json.as_deref()))))
+}
+
+async fn show(json: Option<&Path>) -> anyhow::Result<ExitCode> {
     let executable = std::env::current_exe().context("the path of this program is unknown")?;
     let text = configuration(&executable.to_string_lossy());
     let config =
@@ -108,8 +116,8 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
             phase.name, phase.clients, phase.in_flight_mean, phase.replicas_max, phase.replicas_end
         ))?;
     }
-    if let Some(path) = args.json {
-        write_file(&path, &serde_json::to_vec_pretty(&summary)?)?;
+    if let Some(path) = json {
+        write_file(path, &serde_json::to_vec_pretty(&summary)?)?;
     }
     Ok(if summary.lost == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -4,6 +4,7 @@
 //! of fleets.
 
 use std::net::SocketAddr;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,14 +12,67 @@ use http::{Request, StatusCode, header};
 use http_body_util::{BodyExt, Empty};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use serde_json::json;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+
+use super::output::line;
+use super::run::{conclude, runtime};
 
 type Connection = http1::SendRequest<Empty<Bytes>>;
 
 /// How long a client rests that found nobody to connect to.
 const RECONNECT_AFTER: Duration = Duration::from_millis(100);
+
+/// The load as arguments.
+#[derive(Clone, Debug, clap::Args)]
+pub struct LoadArgs {
+    /// Where to send.
+    #[arg(long)]
+    address: SocketAddr,
+    /// How many clients there are.
+    #[arg(long, default_value_t = 1)]
+    clients: usize,
+    /// How long they go on, in seconds.
+    #[arg(long, default_value_t = 10)]
+    seconds: u64,
+    /// The path to ask for.
+    #[arg(long, default_value = "/")]
+    path: String,
+    /// How long a client waits between an answer and its next request, in milliseconds.
+    #[arg(long, default_value_t = 0)]
+    think_ms: u64,
+}
+
+/// Sends the load and prints what the clients saw, as JSON.
+#[must_use]
+pub fn run(args: &LoadArgs) -> ExitCode {
+    let load = Load {
+        address: args.address,
+        path: args.path.clone(),
+        clients: args.clients,
+        duration: Duration::from_secs(args.seconds),
+        think: Duration::from_millis(args.think_ms),
+    };
+    let sent = runtime().and_then(|runtime| {
+        let tally = runtime.block_on(load.run());
+        let seconds = |quantile| tally.latency(quantile).map(|latency| latency.as_secs_f64());
+        line(format_args!(
+            "{}",
+            json!({
+                "requests": tally.requests,
+                "lost": tally.lost,
+                "broken": tally.broken,
+                "refused": tally.refused,
+                "p50_seconds": seconds(0.5),
+                "p90_seconds": seconds(0.9),
+            })
+        ))?;
+        Ok(ExitCode::SUCCESS)
+    });
+    conclude(sent)
+}
 
 /// What the clients do.
 #[derive(Clone, Debug)]

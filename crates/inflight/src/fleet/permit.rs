@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use inflight_core::admission::{Outcome, Refusal};
 use inflight_core::{Bytes, ReplicaId, Ticket, Timestamp};
 
-use super::{Fleet, Wait};
+use super::{Fleet, Seat, Wait};
 
 /// The replica that a request is bound to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,20 +25,21 @@ pub struct Bound {
 pub struct Permit {
     fleet: Arc<Fleet>,
     ticket: Ticket,
+    seat: Seat,
+    /// The wait in the fleet's list, if there ever was one.
+    wait: Option<usize>,
     arrived: Timestamp,
     first_bound: Option<Timestamp>,
     is_finished: bool,
 }
 
 impl Permit {
-    pub(super) fn new(fleet: Arc<Fleet>, ticket: Ticket, arrived: Timestamp) -> Self {
-        Self {
-            fleet,
-            ticket,
-            arrived,
-            first_bound: None,
-            is_finished: false,
-        }
+    pub(super) fn new(fleet: Arc<Fleet>, ticket: Ticket, seat: Seat, arrived: Timestamp) -> Self {
+        let (wait, first_bound) = match seat {
+            Seat::Bound(_) => (None, Some(arrived)),
+            Seat::Waits(index) => (Some(index), None),
+        };
+        Self { fleet, ticket, seat, wait, arrived, first_bound, is_finished: false }
     }
 
     /// Returns when the request arrived.
@@ -57,42 +58,51 @@ impl Permit {
 
     /// Polls for a slot, for those who do more than wait.
     pub fn poll_bound(&mut self, cx: &Context<'_>) -> Poll<Result<Bound, Refusal>> {
+        let index = match self.seat {
+            Seat::Bound(bound) => return Poll::Ready(Ok(bound)),
+            Seat::Waits(index) => index,
+        };
         let mut state = self.fleet.lock();
-        match &mut state.waits[self.ticket.key()] {
-            Wait::Granted(bound) => {
-                self.first_bound
-                    .get_or_insert_with(|| self.fleet.clock.now());
-                Poll::Ready(Ok(*bound))
-            }
-            Wait::Refused(refusal) => Poll::Ready(Err(refusal.clone())),
+        let bound = match &mut state.waits[index] {
+            Wait::Granted(bound) => *bound,
+            Wait::Refused(refusal) => return Poll::Ready(Err(*refusal)),
             Wait::Queued(waker) => {
                 *waker = Some(cx.waker().clone());
-                Poll::Pending
+                return Poll::Pending;
             }
-            Wait::Nobody => {
-                debug_assert!(false, "a permit's place is its own until it ends");
-                Poll::Pending
-            }
-        }
+        };
+        drop(state);
+        self.seat = Seat::Bound(bound);
+        self.first_bound.get_or_insert_with(|| self.fleet.clock.now());
+        Poll::Ready(Ok(bound))
     }
 
     /// Counts body bytes that are held while the request waits; `false` says to hold no more.
     #[must_use]
     pub fn hold(&self, more: Bytes) -> bool {
         let now = self.fleet.clock.now();
-        self.fleet.lock().gate.on_held_bytes(now, self.ticket, more)
+        let ticket = self.ticket;
+        self.fleet.with_gate(|state, _| state.gate.on_held_bytes(now, ticket, more))
     }
 
     /// Gives the slot of a replica back that took nothing of the request, and waits again, first
     /// in the queue.
     pub fn retry(&mut self) {
         let now = self.fleet.clock.now();
-        let ticket = self.ticket;
-        self.fleet.with_gate(|state| {
+        let (ticket, wait) = (self.ticket, self.wait.take());
+        self.seat = self.fleet.with_gate(|state, wakers| {
+            if let Some(index) = wait {
+                state.waits.remove(index);
+            }
             state.gate.on_retry(now, ticket);
-            state.seat(ticket);
+            let seat = state.seat(ticket);
+            state.settle(wakers);
+            seat
         });
-        self.fleet.changed.notify_one();
+        if let Seat::Waits(index) = self.seat {
+            self.wait = Some(index);
+            self.fleet.changed.notify_one();
+        }
     }
 
     /// Ends the request; a second call does nothing.
@@ -101,10 +111,12 @@ impl Permit {
             return;
         }
         let now = self.fleet.clock.now();
-        let ticket = self.ticket;
-        self.fleet.with_gate(|state| {
-            state.waits[ticket.key()] = Wait::Nobody;
+        let (ticket, wait) = (self.ticket, self.wait.take());
+        self.fleet.with_gate(|state, _| {
             state.gate.on_end(now, ticket, outcome);
+            if let Some(index) = wait {
+                state.waits.remove(index);
+            }
         });
         let waited = self.first_bound.map(|at| at.since(self.arrived));
         self.fleet.timings.on_end(now.since(self.arrived), waited);
