@@ -2,12 +2,13 @@
 
 mod estimate;
 mod freshness;
-mod in_flight;
+// mod in_flight;
 mod observation;
+mod series;
 mod window;
 
-pub use estimate::Estimate;
+pub use estimate::{ESTIMATE_WINDOW, Estimate};
 pub use freshness::{Estimator, Missing, Term};
-pub use in_flight::InFlight;
+// pub use in_flight::InFlight;
 pub use observation::{Level, ModelLoad, Observation, ReplicaRow, ReplicaState, ReplicaView};
-pub use window::History;
+pub use window::{Activity, History, Quantity, Unknown};

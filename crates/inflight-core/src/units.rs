@@ -134,7 +134,10 @@ impl Occupancy {
 pub struct Bytes(pub u64);
 
 /// Converts a count to a float; exact up to 2^53, and rounded by at most 1 part in 10^15 above.
-#[expect(clippy::cast_precision_loss, reason = "counts above 2^53 do not occur and would only round")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "counts above 2^53 do not occur and would only round"
+)]
 pub(crate) fn count_as_f64(count: u64) -> f64 {
     count as f64
 }
@@ -142,7 +145,10 @@ pub(crate) fn count_as_f64(count: u64) -> f64 {
 /// Converts an integral of count over time to request-seconds.
 ///
 /// *Units*: request-nanoseconds in, request-seconds out.
-#[expect(clippy::cast_precision_loss, reason = "a relative error of 10^-16 in a cumulative counter")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a relative error of 10^-16 in a cumulative counter"
+)]
 pub(crate) fn request_seconds(request_nanos: u128) -> f64 {
     request_nanos as f64 / 1e9
 }

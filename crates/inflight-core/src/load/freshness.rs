@@ -52,7 +52,11 @@ impl<T: Copy> Term<T> {
     /// Builds a value that was counted exactly, at this moment.
     #[must_use]
     pub const fn exact(value: T) -> Self {
-        Self::Known { value, age: Duration::ZERO, estimator: Estimator::Exact }
+        Self::Known {
+            value,
+            age: Duration::ZERO,
+            estimator: Estimator::Exact,
+        }
     }
 
     /// Returns the value if there is one.
@@ -92,7 +96,11 @@ mod tests {
     #[test]
     fn an_old_value_becomes_unknown_and_says_its_age() {
         let age = Duration::from_secs(130);
-        let term = Term::Known { value: 3.0, age, estimator: Estimator::LiveGauge };
+        let term = Term::Known {
+            value: 3.0,
+            age,
+            estimator: Estimator::LiveGauge,
+        };
         assert_eq!(term.fresh(age).known(), Some(3.0));
         let stale = term.fresh(Duration::from_secs(120));
         assert_eq!(stale, Term::Unknown(Missing::Stale { age }));
