@@ -18,7 +18,7 @@ pub mod scaling;
 mod time;
 mod units;
 
-pub use decision::{Decision, Input};
+pub use decision::{Decision, Input, Limit, Reason};
 pub use ids::{ModelIndex, ReplicaId, SessionKey, Ticket};
 pub use time::Timestamp;
 pub use units::{Bytes, Occupancy, Replicas, Slots};

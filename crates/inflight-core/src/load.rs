@@ -1,9 +1,14 @@
 //! Measuring: exact counting, windows over what was counted, and what is unknown.
 
+mod estimate;
 mod freshness;
 mod in_flight;
 mod observation;
+mod series;
+mod window;
 
+pub use estimate::{ESTIMATE_WINDOW, Estimate};
 pub use freshness::{Estimator, Missing, Term};
 pub use in_flight::InFlight;
 pub use observation::{Level, ModelLoad, Observation, ReplicaRow, ReplicaState, ReplicaView};
+pub use window::{Activity, History, Quantity, Unknown};

@@ -41,7 +41,7 @@ pub(super) fn decision(decision: &Decision, clock: Clock) -> wire::Decision {
         wanted: decision.wanted.map(|wanted| wanted.get()),
         desired: decision.desired.get(),
         at_max: decision.at_max,
-        reason: decision.reason.clone(),
+        reason: decision.reason.to_string(),
         inputs: decision
             .inputs
             .iter()

@@ -1,5 +1,7 @@
 //! From a fleet's settings to what each part takes; nothing is decided or checked here.
 
+use std::time::Duration;
+
 use anyhow::Context as _;
 use inflight_core::ModelIndex;
 use inflight_core::admission::{
@@ -14,21 +16,32 @@ use crate::config::{self, CloseWhen, FleetConfig, PolicySettings, StaffingProfil
 use crate::gateway::{GatewayConfig, Limits, ModelRoute, SessionBy, Timeouts, UpstreamProtocol};
 use crate::targets::process::{ProcessConfig, ProcessSettings, ReadyProbe};
 
+/// Sessions that are remembered; the oldest is dropped beyond it.
+const SESSIONS_MAX: usize = 100_000;
+/// How long after its last request a session counts as new again.
+const SESSION_IDLE: Duration = Duration::from_secs(60);
+/// How old a reading may be: many ticks, so that a slow moment of ours is no unknown load.
+const FRESHNESS: Duration = Duration::from_secs(30);
+
 /// Returns what a fleet's gate takes.
 pub(super) fn gate(fleet: &FleetConfig) -> GateConfig {
     let queue = fleet.queue;
-    let mut admission = AdmissionConfig::default();
-    match fleet.admission {
-        None => admission.scope = AdmissionScope::Off,
-        Some(settings) => {
-            admission.threshold = settings.threshold;
-            admission.reopen = settings.reopen;
-            admission.when = match settings.when {
-                CloseWhen::AtMax => When::AtMax,
-                CloseWhen::Always => When::Always,
-            };
-        }
-    }
+    // Switched off, the thresholds are read by nobody.
+    let settings = fleet.admission.unwrap_or(AdmissionSettings::OFF);
+    let admission = AdmissionConfig {
+        threshold: settings.threshold,
+        reopen: settings.reopen,
+        when: match settings.when {
+            CloseWhen::AtMax => When::AtMax,
+            CloseWhen::Always => When::Always,
+        },
+        scope: match fleet.admission {
+            Some(_) => AdmissionScope::NewSessions,
+            None => AdmissionScope::Off,
+        },
+        sessions_max: SESSIONS_MAX,
+        session_idle: SESSION_IDLE,
+    };
     GateConfig {
         models: fleet.models.iter().map(|model| ModelConfig { slots: model.slots }).collect(),
         queue: QueueBounds {
@@ -112,6 +125,7 @@ pub(super) fn scaling(fleet: &FleetConfig) -> anyhow::Result<ScalingConfig> {
         idle_grace: settings.idle_grace,
         unknown_hold: settings.unknown_hold,
         unknown_fallback: settings.unknown_fallback,
+        freshness: FRESHNESS,
         slots: fleet.models.iter().map(|model| model.slots).collect(),
     })
 }
