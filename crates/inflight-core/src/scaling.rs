@@ -142,6 +142,16 @@ impl Policy {
         }
     }
 
+    /// Returns how often to decide: staffing and concurrency look at windows of seconds, the other
+    /// two at what scrapes and queries give, for which the HPA's period serves.
+    #[must_use]
+    pub const fn tick(&self) -> Duration {
+        match self {
+            Self::Staffing(_) | Self::Concurrency(_) => Duration::from_secs(2),
+            Self::Occupancy(_) | Self::Metric(_) => Duration::from_secs(15),
+        }
+    }
+
     /// Returns the window that must be full before a measurement may shrink a fleet.
     const fn window(&self) -> Duration {
         match self {

@@ -110,9 +110,6 @@ impl Running {
     /// A part of ours ended by a panic.
     pub async fn stop(mut self) -> anyhow::Result<()> {
         info!("stopping: finishing what was accepted");
-        for (fleet, _) in &self.fleets {
-            fleet.close();
-        }
         self.drain.send_replace(true);
         let mut failure = None;
         while let Some(ended) = self.gateways.join_next().await {
@@ -172,7 +169,7 @@ impl Parts {
             current = inflight_core::Replicas::from_len(addresses.len());
         }
         let scaling = wiring::scaling(config)?;
-        let decide_every = scaling.policy.decide_every();
+        let decide_every = scaling.policy.tick();
         let scaler = Scaler::new(scaling, now, current);
         let control = Control::new(Arc::clone(&fleet), scaler, decide_every, target);
         let (stop, stopped) = oneshot::channel();

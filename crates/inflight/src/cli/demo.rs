@@ -31,7 +31,7 @@ const SLOTS: u32 = 2;
 
 /// What the demonstration is asked for.
 #[derive(Clone, Debug, clap::Args)]
-pub struct DemoArgs {
+pub(super) struct DemoArgs {
     /// Also writes the summary to FILE, as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -86,7 +86,7 @@ struct PhaseSummary {
 
 /// Runs the demonstration and returns the exit code: 1 when a request was lost.
 #[must_use]
-pub fn run(args: &DemoArgs) -> ExitCode {
+pub(super) fn run(args: &DemoArgs) -> ExitCode {
     telemetry::start(LogFormat::Text, "warn");
     conclude(runtime().and_then(|runtime| runtime.block_on(show(args.json.as_deref()))))
 }

@@ -27,7 +27,7 @@ const RECONNECT_AFTER: Duration = Duration::from_millis(100);
 
 /// The load as arguments.
 #[derive(Clone, Debug, clap::Args)]
-pub struct LoadArgs {
+pub(super) struct LoadArgs {
     /// Where to send.
     #[arg(long)]
     address: SocketAddr,
@@ -47,7 +47,7 @@ pub struct LoadArgs {
 
 /// Sends the load and prints what the clients saw, as JSON.
 #[must_use]
-pub fn run(args: &LoadArgs) -> ExitCode {
+pub(super) fn run(args: &LoadArgs) -> ExitCode {
     let load = Load {
         address: args.address,
         path: args.path.clone(),
@@ -76,37 +76,37 @@ pub fn run(args: &LoadArgs) -> ExitCode {
 
 /// What the clients do.
 #[derive(Clone, Debug)]
-pub struct Load {
+pub(super) struct Load {
     /// Where they send.
-    pub address: SocketAddr,
+    pub(super) address: SocketAddr,
     /// The path they ask for.
-    pub path: String,
+    pub(super) path: String,
     /// How many there are.
-    pub clients: usize,
+    pub(super) clients: usize,
     /// How long they go on; what was sent by then is waited for.
-    pub duration: Duration,
+    pub(super) duration: Duration,
     /// How long a client waits between an answer and its next request.
-    pub think: Duration,
+    pub(super) think: Duration,
 }
 
 /// What the clients saw.
 #[derive(Clone, Debug, Default)]
-pub struct Tally {
+pub(super) struct Tally {
     /// Requests sent.
-    pub requests: u64,
+    pub(super) requests: u64,
     /// Requests without an answer, or with one that is neither a success nor a refusal.
-    pub lost: u64,
+    pub(super) lost: u64,
     /// Those of them that were sent on an open connection and not answered to the end.
-    pub broken: u64,
+    pub(super) broken: u64,
     /// Requests answered 429 or 503.
-    pub refused: u64,
+    pub(super) refused: u64,
     /// From sending a request to the last byte of its answer, for those answered with success.
-    pub latencies: Vec<Duration>,
+    pub(super) latencies: Vec<Duration>,
 }
 
 impl Load {
     /// Runs the clients and adds up what they saw.
-    pub async fn run(&self) -> Tally {
+    pub(super) async fn run(&self) -> Tally {
         let end = Instant::now() + self.duration;
         let mut clients = JoinSet::new();
         for _ in 0..self.clients {
@@ -125,7 +125,7 @@ impl Load {
 
 impl Tally {
     /// Adds what others saw.
-    pub fn add(&mut self, other: Self) {
+    pub(super) fn add(&mut self, other: Self) {
         self.requests += other.requests;
         self.lost += other.lost;
         self.broken += other.broken;
@@ -135,7 +135,7 @@ impl Tally {
 
     /// Returns the latency that the share `quantile` (0 to 1) of the requests did not exceed, by
     /// the nearest rank; `None` without a request.
-    pub fn latency(&self, quantile: f64) -> Option<Duration> {
+    pub(super) fn latency(&self, quantile: f64) -> Option<Duration> {
         let mut sorted = self.latencies.clone();
         sorted.sort_unstable();
         let last = sorted.len().checked_sub(1)?;

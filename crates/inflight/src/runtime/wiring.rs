@@ -12,22 +12,29 @@ use inflight_core::scaling::{
     StaffingConfig, StepLimit, Tolerance,
 };
 
-use crate::config::{self, CloseWhen, FleetConfig, PolicySettings, StaffingProfile, StepSettings};
+use crate::config::{
+    self, AdmissionSettings, CloseWhen, FleetConfig, PolicySettings, StaffingProfile, StepSettings,
+};
 use crate::gateway::{GatewayConfig, Limits, ModelRoute, SessionBy, Timeouts, UpstreamProtocol};
 use crate::targets::process::{ProcessConfig, ProcessSettings, ReadyProbe};
 
+/// What the gate is given when it is switched off and reads it nowhere.
+const ADMISSION_OFF: AdmissionSettings =
+    AdmissionSettings { threshold: 3.0, reopen: 2.4, when: CloseWhen::AtMax };
 /// Sessions that are remembered; the oldest is dropped beyond it.
 const SESSIONS_MAX: usize = 100_000;
 /// How long after its last request a session counts as new again.
 const SESSION_IDLE: Duration = Duration::from_secs(60);
+/// The burst window as a part of the stable one; Knative's `panic-window-percentage`, 10 %.
+const BURST_PART: u32 = 10;
+const BURST_WINDOW_MIN: Duration = Duration::from_secs(1);
 /// How old a reading may be: many ticks, so that a slow moment of ours is no unknown load.
 const FRESHNESS: Duration = Duration::from_secs(30);
 
 /// Returns what a fleet's gate takes.
 pub(super) fn gate(fleet: &FleetConfig) -> GateConfig {
     let queue = fleet.queue;
-    // Switched off, the thresholds are read by nobody.
-    let settings = fleet.admission.unwrap_or(AdmissionSettings::OFF);
+    let settings = fleet.admission.unwrap_or(ADMISSION_OFF);
     let admission = AdmissionConfig {
         threshold: settings.threshold,
         reopen: settings.reopen,
@@ -112,7 +119,8 @@ pub(super) fn scaling(fleet: &FleetConfig) -> anyhow::Result<ScalingConfig> {
                 config::Measure::Mean => Measure::Mean,
                 config::Measure::Peak => Measure::Peak,
             };
-            Policy::Concurrency(ConcurrencyConfig::new(utilization, measure, window)?)
+            let burst = (window / BURST_PART).max(BURST_WINDOW_MIN);
+            Policy::Concurrency(ConcurrencyConfig::new(utilization, measure, window, burst)?)
         }
     };
     Ok(ScalingConfig {
