@@ -182,6 +182,7 @@ impl Gate {
     /// and waits again, at the head of its line whatever the bounds, or has another slot at once
     /// ([`granted`](Self::granted) tells; there is no [`Output`] then). The replica that failed is
     /// not picked for it while another is ready. It stays the same one request in flight.
+    /// Its wait is bounded afresh, so that the shell must bound the number of retries.
     ///
     /// Does nothing for a request that has no slot.
     pub fn on_retry(&mut self, now: Timestamp, ticket: Ticket) {
