@@ -1,1 +1,163 @@
-//! x
+//! Replicas that fail: what is sent again, what is not, and what the client is told.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use inflight_core::ReplicaId;
+use inflight_core::load::ReplicaState;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+use crate::gateway_world::{Replica, Speaks, World, call, eventually, get, post, whole};
+
+#[tokio::test]
+async fn no_get_is_lost_when_a_replica_is_killed_in_the_middle() {
+    let replicas = [
+        Replica::start().await,
+        Replica::start().await,
+        Replica::start().await,
+    ];
+    let world = Arc::new(World::new(2, &[&replicas[0], &replicas[1], &replicas[2]]).await);
+    let done = Arc::new(AtomicU64::new(0));
+    let mut clients = Vec::new();
+    for _ in 0..6 {
+        let world = Arc::clone(&world);
+        let done = Arc::clone(&done);
+        clients.push(tokio::spawn(async move {
+            let mut client = world.http1().await;
+            for _ in 0..150 {
+                let response = client.get("/sleep").await;
+                let reason = response.headers().get("x-inflight-reason").cloned();
+                assert_eq!(response.status(), 200, "{reason:?}");
+                done.fetch_add(1, Ordering::SeqCst);
+            }
+        }));
+    }
+    eventually(|| done.load(Ordering::SeqCst) > 200).await;
+    replicas[0].kill();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    world
+        .fleet
+        .set_endpoint(ReplicaId(0), replicas[0].address, ReplicaState::Unhealthy);
+    for client in clients {
+        client.await.unwrap();
+    }
+    world.settles().await;
+}
+
+#[tokio::test]
+async fn a_replica_that_takes_no_connection_is_told_from_others() {
+    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = closed.local_addr().unwrap();
+    drop(closed);
+    let replica = Replica::start().await;
+    let world = World::new(1, &[&replica]).await;
+    world
+        .fleet
+        .set_endpoint(ReplicaId(9), address, ReplicaState::Ready);
+    let mut client = world.http1().await;
+    for _ in 0..10 {
+        assert_eq!(
+            whole(client.send(post("/echo", "all")).await).await.body(),
+            "all"
+        );
+    }
+    world.fleet.remove_endpoint(ReplicaId(0));
+    let response = whole(client.send(post("/echo", "all")).await).await;
+    assert_eq!(response.status(), 502);
+    assert_eq!(response.headers()["x-inflight-reason"], "upstream_connect");
+    let response = world.http2().await.send(call("/x")).await;
+    assert_eq!(response.headers()["grpc-status"], "14");
+    assert_eq!(response.headers()["grpc-message"], "upstream_connect");
+    world.settles().await;
+}
+
+/// A server whose keep-alive ends after one request, without saying so.
+#[tokio::test]
+async fn b65_a_stale_connection_never_becomes_an_error() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = tokio::spawn(async move {
+        loop {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            tokio::spawn(async move {
+                let mut scratch = [0; 4096];
+                if socket.read(&mut scratch).await.unwrap() > 0 {
+                    let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+                    socket.write_all(answer).await.unwrap();
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+            });
+        }
+    });
+    let world = World::new(1, &[]).await;
+    world
+        .fleet
+        .set_endpoint(ReplicaId(0), address, ReplicaState::Ready);
+    let mut client = world.http1().await;
+    for pause in [30, 0, 25, 21, 40, 30, 30, 22] {
+        let post = post("/x", "body");
+        assert_eq!(whole(client.send(post).await).await.body(), "ok");
+        tokio::time::sleep(Duration::from_millis(30)).await;
+        assert_eq!(client.get("/x").await.body(), "ok");
+        tokio::time::sleep(Duration::from_millis(pause)).await;
+        assert_eq!(client.get("/x").await.body(), "ok");
+        tokio::time::sleep(Duration::from_millis(40)).await;
+    }
+    server.abort();
+    world.settles().await;
+}
+
+#[tokio::test]
+async fn a_response_that_breaks_off_is_not_taken_for_whole() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = tokio::spawn(async move {
+        loop {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            let mut scratch = [0; 4096];
+            drop(socket.read(&mut scratch).await);
+            let answer = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n";
+            socket.write_all(answer).await.unwrap();
+        }
+    });
+    let world = World::new(1, &[]).await;
+    world
+        .fleet
+        .set_endpoint(ReplicaId(0), address, ReplicaState::Ready);
+    let response = world.http1().await.send(get("/x")).await;
+    assert_eq!(response.status(), 200);
+    assert!(
+        http_body_util::BodyExt::collect(response.into_body())
+            .await
+            .is_err()
+    );
+    world.settles().await;
+    assert_eq!(world.fleet.load().upstream_failed, 1);
+    server.abort();
+}
+
+/// GOAWAY while calls run: those the replica took finish, later ones go to a new connection.
+#[tokio::test]
+async fn b62_a_replica_that_goes_away_loses_no_call() {
+    let replica = Replica::start().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let other = Replica::listening(listener, Speaks::Both);
+    let world = Arc::new(World::new(20, &[&replica]).await);
+    let client = Arc::new(world.http2().await);
+    let mut calls = Vec::new();
+    for _ in 0..20 {
+        let client = Arc::clone(&client);
+        calls.push(tokio::spawn(async move { client.get("/sleep").await }));
+    }
+    eventually(|| replica.requests() > 5).await;
+    world
+        .fleet
+        .set_endpoint(ReplicaId(5), other.address, ReplicaState::Ready);
+    replica.kill();
+    for call in calls {
+        assert_eq!(call.await.unwrap().status(), 200);
+    }
+    world.settles().await;
+}

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Version};
 use http_body_util::BodyExt;
+use inflight_core::Occupancy;
 use tokio::sync::mpsc;
 
 use crate::gateway_world::{Replica, World, call, eventually, fed, get, post};
@@ -69,7 +70,7 @@ async fn a_streaming_call_is_echoed_frame_by_frame() {
     }
     assert_eq!(world.fleet.load().in_flight, 1);
     drop(feed);
-    assert!(response.frame().await.is_none());
+    assert_eq!(response.collect().await.unwrap().to_bytes(), "");
     world.settles().await;
 }
 
@@ -228,6 +229,11 @@ async fn a_sequential_client_is_never_two() {
         assert_eq!(echoed.collect().await.unwrap().to_bytes(), "again");
     }
     assert_eq!(replica.seen.in_flight_max.load(Ordering::SeqCst), 1);
+    let most = world.fleet.observe().models[0]
+        .in_flight_max
+        .known()
+        .map(Occupancy::get);
+    assert_eq!(most, Some(1.0));
     assert!(replica.seen.connections.load(Ordering::SeqCst) <= 4);
     world.settles().await;
 }

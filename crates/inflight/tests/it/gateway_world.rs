@@ -31,6 +31,9 @@ use tokio::task::{JoinHandle, JoinSet};
 /// A failing test says so after this long instead of hanging.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
+/// How long a request may wait for a slot.
+pub(crate) const WAIT: Duration = Duration::from_secs(15);
+
 /// A body that a client sends.
 pub(crate) type Sent = BoxBody<Bytes, Infallible>;
 
@@ -250,6 +253,15 @@ pub(crate) struct World {
     pub(crate) address: SocketAddr,
     shutdown: Option<oneshot::Sender<()>>,
     serving: Option<JoinHandle<()>>,
+    timeouts: JoinHandle<()>,
+}
+
+/// What the control loop does in the product: ends the waits whose time is over.
+async fn end_waits(fleet: Arc<Fleet>) {
+    loop {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        fleet.on_timeout();
+    }
 }
 
 impl World {
@@ -271,7 +283,7 @@ impl World {
                 queue: QueueBounds {
                     requests: queue,
                     bytes: inflight_core::Bytes(64 << 20),
-                    wait: Duration::from_secs(30),
+                    wait: WAIT,
                     cold_wait: Duration::from_secs(300),
                 },
                 admission: AdmissionConfig {
@@ -292,6 +304,7 @@ impl World {
             *replica.seen.fleet.lock().unwrap() = Some(Arc::clone(&fleet));
             fleet.set_endpoint(ReplicaId(index), replica.address, ReplicaState::Ready);
         }
+        let timeouts = tokio::spawn(end_waits(Arc::clone(&fleet)));
         let mut config = GatewayConfig::new(([127, 0, 0, 1], 0).into());
         change(&mut config);
         let gateway = Gateway::bind(config).unwrap();
@@ -311,6 +324,7 @@ impl World {
             address,
             shutdown: Some(shutdown),
             serving: Some(serving),
+            timeouts,
         }
     }
 
@@ -354,6 +368,7 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
+        self.timeouts.abort();
         if let Some(serving) = &self.serving {
             serving.abort();
         }
@@ -381,6 +396,7 @@ pub(crate) struct Http1 {
 impl Http1 {
     pub(crate) async fn to(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).await.unwrap();
+        stream.set_nodelay(true).unwrap();
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
         Self {
             sender,
@@ -409,20 +425,25 @@ impl Drop for Http1 {
 /// A client that speaks HTTP/2 on one connection, which ends when this is dropped.
 pub(crate) struct Http2 {
     pub(crate) sender: http2::SendRequest<Sent>,
-    driver: JoinHandle<()>,
+    socket: std::net::TcpStream,
+    _driver: JoinHandle<()>,
 }
 
 impl Http2 {
     pub(crate) async fn to(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).await.unwrap();
-        let io = TokioIo::new(stream);
+        stream.set_nodelay(true).unwrap();
+        let stream = stream.into_std().unwrap();
+        let socket = stream.try_clone().unwrap();
+        let io = TokioIo::new(TcpStream::from_std(stream).unwrap());
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
             .handshake(io)
             .await
             .unwrap();
         Self {
             sender,
-            driver: tokio::spawn(async { drop(connection.await) }),
+            socket,
+            _driver: tokio::spawn(async { drop(connection.await) }),
         }
     }
 
@@ -439,7 +460,7 @@ impl Http2 {
 
 impl Drop for Http2 {
     fn drop(&mut self) {
-        self.driver.abort();
+        drop(self.socket.shutdown(std::net::Shutdown::Both));
     }
 }
 
