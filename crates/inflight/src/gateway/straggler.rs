@@ -43,7 +43,9 @@ impl Unsettled {
     }
 
     /// Returns what to poll; nothing once it is settled.
-    pub(super) fn sending(&mut self) -> Option<Pin<&mut (dyn Future<Output = Sent> + Send + 'static)>> {
+    pub(super) fn sending(
+        &mut self,
+    ) -> Option<Pin<&mut (dyn Future<Output = Sent> + Send + 'static)>> {
         self.sending.as_mut().map(Pin::as_mut)
     }
 

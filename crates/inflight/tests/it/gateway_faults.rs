@@ -161,3 +161,79 @@ async fn b62_a_replica_that_goes_away_loses_no_call() {
     }
     world.settles().await;
 }
+
+/// A gRPC call that the replica refused unprocessed is sent again, whole; B62 and B65.
+#[tokio::test]
+async fn a_refused_stream_is_sent_again_with_its_body() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let seen = Arc::new(AtomicU64::new(0));
+    let of_server = Arc::clone(&seen);
+    let server = tokio::spawn(async move {
+        let (socket, _) = listener.accept().await.unwrap();
+        let mut connection = h2::server::handshake(socket).await.unwrap();
+        while let Some(Ok((request, mut respond))) = connection.accept().await {
+            let nth = of_server.fetch_add(1, Ordering::SeqCst);
+            tokio::spawn(async move {
+                let mut body = request.into_body();
+                let mut bytes = Vec::new();
+                while let Some(Ok(chunk)) = body.data().await {
+                    bytes.extend_from_slice(&chunk);
+                }
+                if nth == 0 {
+                    respond.send_reset(h2::Reason::REFUSED_STREAM);
+                    return;
+                }
+                let mut stream = respond
+                    .send_response(http::Response::new(()), false)
+                    .unwrap();
+                stream.send_data(bytes.into(), true).unwrap();
+            });
+        }
+    });
+    let world = World::new(1, &[]).await;
+    world
+        .fleet
+        .set_endpoint(ReplicaId(0), address, ReplicaState::Ready);
+    let response = whole(world.http2().await.send(call("/x")).await).await;
+    assert_eq!(response.body(), &b"\0\0\0\0\x02hi"[..]);
+    assert_eq!(seen.load(Ordering::SeqCst), 2);
+    world.settles().await;
+    assert_eq!(world.fleet.load().arrivals, 1);
+    server.abort();
+}
+
+#[tokio::test]
+async fn a_get_that_no_replica_answers_is_tried_three_times_and_counts_once() {
+    let replicas = [Replica::start().await, Replica::start().await];
+    let world = World::new(1, &[&replicas[0], &replicas[1]]).await;
+    let response = world.http1().await.get("/die").await;
+    assert_eq!(response.status(), 502);
+    assert_eq!(response.headers()["x-inflight-reason"], "upstream_reset");
+    assert_eq!(replicas[0].requests() + replicas[1].requests(), 3);
+    assert!(replicas[0].requests().abs_diff(replicas[1].requests()) == 1);
+    let load = world.fleet.load();
+    assert_eq!(
+        (load.arrivals, load.upstream_failed, load.in_flight),
+        (1, 1, 0)
+    );
+}
+
+#[tokio::test]
+async fn a_replica_that_is_taken_away_keeps_its_requests_and_no_connection() {
+    let replica = Replica::start().await;
+    let world = World::new(2, &[&replica]).await;
+    let mut client = world.http1().await;
+    let held = tokio::spawn(client.sender.send_request(get("/hold")));
+    let streams = world.http2().await;
+    let mut sender = streams.sender.clone();
+    let stream = tokio::spawn(sender.send_request(call("/hold")));
+    eventually(|| replica.requests() == 2).await;
+    world.fleet.remove_endpoint(ReplicaId(0));
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    replica.seen.release.notify_waiters();
+    assert_eq!(whole(held.await.unwrap().unwrap()).await.body(), "held");
+    assert_eq!(whole(stream.await.unwrap().unwrap()).await.body(), "held");
+    world.settles().await;
+    eventually(|| replica.seen.open.load(Ordering::SeqCst) == 0).await;
+}

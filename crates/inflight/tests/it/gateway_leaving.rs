@@ -29,7 +29,7 @@ fn request(draws: &mut Draws, base: &str) -> http::Request<Sent> {
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_stays_counted_when_a_third_of_a_thousand_are_cut_on_http1() {
     let replicas = [Replica::start().await, Replica::start().await];
     let world = World::new(4, &[&replicas[0], &replicas[1]]).await;
@@ -58,7 +58,7 @@ async fn nothing_stays_counted_when_a_third_of_a_thousand_are_cut_on_http1() {
     assert_eq!((ended, load.upstream_failed), (load.arrivals, 0));
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_stays_counted_when_a_third_of_a_thousand_are_cut_on_http2() {
     let replicas = [Replica::start().await, Replica::start().await];
     let world = World::new(4, &[&replicas[0], &replicas[1]]).await;

@@ -55,6 +55,7 @@ pub(crate) struct Replica {
 #[derive(Default)]
 pub(crate) struct Seen {
     pub(crate) connections: AtomicU64,
+    pub(crate) open: AtomicU64,
     pub(crate) requests: AtomicU64,
     pub(crate) cancelled: AtomicU64,
     pub(crate) executing: AtomicU64,
@@ -113,7 +114,9 @@ async fn serve(listener: TcpListener, seen: Arc<Seen>, speaks: Speaks) {
         let (stream, _) = listener.accept().await.unwrap();
         stream.set_nodelay(true).unwrap();
         seen.connections.fetch_add(1, Ordering::SeqCst);
+        seen.open.fetch_add(1, Ordering::SeqCst);
         let seen = Arc::clone(&seen);
+        let of_end = Arc::clone(&seen);
         connections.spawn(async move {
             let service = service_fn(move |request| respond(Arc::clone(&seen), request));
             let mut server = auto::Builder::new(TokioExecutor::new());
@@ -121,6 +124,7 @@ async fn serve(listener: TcpListener, seen: Arc<Seen>, speaks: Speaks) {
                 server = server.http1_only();
             }
             drop(server.serve_connection(TokioIo::new(stream), service).await);
+            of_end.open.fetch_sub(1, Ordering::SeqCst);
         });
     }
 }
