@@ -64,7 +64,7 @@ impl Permit {
                     .get_or_insert_with(|| self.fleet.clock.now());
                 Poll::Ready(Ok(*bound))
             }
-            Wait::Refused(refusal) => Poll::Ready(Err(refusal.clone())),
+            Wait::Refused(refusal) => Poll::Ready(Err(*refusal)),
             Wait::Queued(waker) => {
                 *waker = Some(cx.waker().clone());
                 Poll::Pending

@@ -20,7 +20,7 @@ use crate::gateway_world::{
 #[tokio::test]
 async fn b01_clients_that_leave_while_they_wait_leave_nothing_behind() {
     let replica = Replica::start().await;
-    let world = World::new(1, &[&replica]).await;
+    let world = World::new(1, &[&replica]);
     let mut clients = Vec::new();
     for _ in 0..20 {
         let mut client = world.http1().await;
@@ -44,7 +44,7 @@ async fn b01_clients_that_leave_while_they_wait_leave_nothing_behind() {
 #[tokio::test]
 async fn a_client_that_leaves_behind_unread_bytes_is_noticed() {
     let replica = Replica::start().await;
-    let world = World::new(1, &[&replica]).await;
+    let world = World::new(1, &[&replica]);
     let mut holder = world.http1().await;
     let held = tokio::spawn(holder.sender.send_request(get("/hold")));
     eventually(|| replica.requests() == 1).await;
@@ -72,7 +72,7 @@ async fn a_client_that_leaves_behind_unread_bytes_is_noticed() {
 #[tokio::test]
 async fn b05_a_slot_stays_taken_while_a_replica_that_cannot_be_cancelled_works() {
     let replica = Replica::start().await;
-    let world = World::with(1, 10, &[&replica], |config| config.cancellable = false).await;
+    let world = World::with(1, 10, &[&replica], |config| config.cancellable = false);
     for _ in 0..5 {
         let mut client = world.http1().await;
         let sent = tokio::spawn(client.sender.send_request(get("/hold")));
@@ -94,8 +94,7 @@ async fn b10_configured_probes_do_not_count_and_marked_ones_do() {
     let replica = Replica::start().await;
     let world = World::with(1, 10, &[&replica], |config| {
         config.ignore_paths = vec!["/healthz".into()];
-    })
-    .await;
+    });
     let mut client = world.http1().await;
     assert_eq!(client.get("/healthz").await.status(), 200);
     assert_eq!(client.get("/healthz?full=1").await.status(), 200);
@@ -121,7 +120,7 @@ async fn b10_configured_probes_do_not_count_and_marked_ones_do() {
 
 #[tokio::test]
 async fn b54_a_gateway_that_forwards_to_itself_is_found_out() {
-    let world = World::new(5, &[]).await;
+    let world = World::new(5, &[]);
     world
         .fleet
         .set_endpoint(ReplicaId(7), world.address, ReplicaState::Ready);
@@ -135,7 +134,7 @@ async fn b54_a_gateway_that_forwards_to_itself_is_found_out() {
 #[tokio::test]
 async fn b55_what_a_replica_answered_or_may_have_done_is_not_sent_again() {
     let replica = Replica::start().await;
-    let world = World::new(1, &[&replica]).await;
+    let world = World::new(1, &[&replica]);
     let mut client = world.http1().await;
     assert_eq!(
         whole(client.send(post("/fail", "x")).await).await.status(),
@@ -157,7 +156,7 @@ async fn b55_what_a_replica_answered_or_may_have_done_is_not_sent_again() {
 #[tokio::test]
 async fn b58_a_long_call_ends_well_while_the_gateway_drains() {
     let replica = Replica::start().await;
-    let mut world = World::new(1, &[&replica]).await;
+    let mut world = World::new(1, &[&replica]);
     let mut client = world.http1().await;
     let held = tokio::spawn(client.sender.send_request(get("/hold")));
     let streams = world.http2().await;
@@ -184,8 +183,7 @@ async fn what_still_runs_when_the_drain_time_is_over_is_cut() {
     let replica = Replica::start().await;
     let mut world = World::with(1, 10, &[&replica], |config| {
         config.timeouts.drain = Duration::from_millis(200);
-    })
-    .await;
+    });
     let mut client = world.http1().await;
     let held = tokio::spawn(client.sender.send_request(get("/hold")));
     eventually(|| replica.requests() == 1).await;
@@ -202,7 +200,7 @@ async fn what_still_runs_when_the_drain_time_is_over_is_cut() {
 async fn b67_two_lengths_make_one_upstream_request_at_most() {
     const SMUGGLED: &str = "0\r\n\r\nGET /smuggled HTTP/1.1\r\nhost: x\r\n\r\n";
     let replica = Replica::start().await;
-    let world = World::new(1, &[&replica]).await;
+    let world = World::new(1, &[&replica]);
     let length = SMUGGLED.len();
     for head in [
         format!("content-length: {length}\r\ntransfer-encoding: chunked\r\n"),
@@ -236,7 +234,7 @@ async fn b67_two_lengths_make_one_upstream_request_at_most() {
 #[tokio::test]
 async fn b68_hop_by_hop_headers_stay_on_their_hop() {
     let replica = Replica::start().await;
-    let world = World::new(1, &[&replica]).await;
+    let world = World::new(1, &[&replica]);
     for _ in 0..3 {
         let mut request = get("/x");
         for (name, value) in [
@@ -271,7 +269,7 @@ async fn b68_hop_by_hop_headers_stay_on_their_hop() {
 #[tokio::test]
 async fn b70_what_an_untrusted_client_says_of_its_address_is_replaced() {
     let replica = Replica::start().await;
-    let world = World::new(1, &[&replica]).await;
+    let world = World::new(1, &[&replica]);
     let mut request = get("/x");
     let headers = request.headers_mut();
     headers.append("x-forwarded-for", "10.0.0.1".parse().unwrap());
@@ -291,7 +289,7 @@ async fn b70_what_an_untrusted_client_says_of_its_address_is_replaced() {
 #[tokio::test]
 async fn b74_a_call_that_is_reset_is_reset_at_the_replica() {
     let replica = Replica::start().await;
-    let world = World::new(2, &[&replica]).await;
+    let world = World::new(2, &[&replica]);
     let client = world.http2().await;
     let mut sender = client.sender.clone();
     let reset = tokio::spawn(sender.send_request(call("/hold")));
@@ -312,7 +310,7 @@ async fn b74_a_call_that_is_reset_is_reset_at_the_replica() {
 #[tokio::test]
 async fn b75_connections_to_a_replica_are_used_again() {
     let replica = Replica::start().await;
-    let world = Arc::new(World::new(50, &[&replica]).await);
+    let world = Arc::new(World::new(50, &[&replica]));
     let mut clients = Vec::new();
     for _ in 0..20 {
         let world = Arc::clone(&world);
@@ -332,7 +330,7 @@ async fn b75_connections_to_a_replica_are_used_again() {
 #[tokio::test]
 async fn a_refused_request_says_why_and_reaches_no_replica() {
     let replica = Replica::start().await;
-    let world = World::with(1, 1, &[&replica], |_| {}).await;
+    let world = World::with(1, 1, &[&replica], |_| {});
     let mut holder = world.http1().await;
     let held = tokio::spawn(holder.sender.send_request(get("/hold")));
     eventually(|| replica.requests() == 1).await;
@@ -360,7 +358,7 @@ async fn a_refused_request_says_why_and_reaches_no_replica() {
 
 #[tokio::test]
 async fn the_upload_of_a_refused_request_is_not_read_for_ever() {
-    let world = World::with(1, 0, &[], |_| {}).await;
+    let world = World::with(1, 0, &[], |_| {});
     let (feed, body) = fed();
     let mut request = get("/x").map(|_| body);
     *request.method_mut() = Method::POST;
@@ -378,7 +376,7 @@ async fn the_upload_of_a_refused_request_is_not_read_for_ever() {
 #[tokio::test]
 async fn an_http2_client_is_served_by_a_replica_that_speaks_http1_only() {
     let replica = Replica::speaking(Speaks::Http1).await;
-    let world = World::new(2, &[&replica]).await;
+    let world = World::new(2, &[&replica]);
     let client = world.http2().await;
     for _ in 0..3 {
         assert_eq!(client.get("/x").await.body(), "hello");
@@ -395,8 +393,7 @@ async fn an_http1_client_is_served_over_http2_where_that_is_configured() {
     let replica = Replica::start().await;
     let world = World::with(2, 10, &[&replica], |config| {
         config.upstream = UpstreamProtocol::Http2;
-    })
-    .await;
+    });
     let mut client = world.http1().await;
     assert_eq!(client.get("/chunked").await.body(), "abcdef");
     assert_eq!(
@@ -414,7 +411,7 @@ async fn an_http1_client_is_served_over_http2_where_that_is_configured() {
 #[tokio::test]
 async fn an_http10_client_is_served() {
     let replica = Replica::start().await;
-    let world = World::new(1, &[&replica]).await;
+    let world = World::new(1, &[&replica]);
     let mut socket = TcpStream::connect(world.address).await.unwrap();
     socket
         .write_all(b"GET /chunked HTTP/1.0\r\n\r\n")
@@ -434,8 +431,7 @@ async fn an_http10_client_is_served() {
 async fn a_client_that_does_not_finish_its_head_is_cut() {
     let world = World::with(1, 10, &[], |config| {
         config.timeouts.head = Duration::from_millis(200);
-    })
-    .await;
+    });
     for begun in ["", "P", "GET / HTTP/1.1\r\nhost: x\r\n"] {
         let mut socket = TcpStream::connect(world.address).await.unwrap();
         socket.write_all(begun.as_bytes()).await.unwrap();
@@ -451,7 +447,7 @@ async fn a_client_that_does_not_finish_its_head_is_cut() {
 #[tokio::test]
 async fn connections_over_the_limit_wait_to_be_accepted() {
     let replica = Replica::start().await;
-    let world = World::with(1, 10, &[&replica], |config| config.limits.connections = 1).await;
+    let world = World::with(1, 10, &[&replica], |config| config.limits.connections = 1);
     let mut first = world.http1().await;
     assert_eq!(first.get("/x").await.status(), 200);
     let mut second = Http1::to(world.address).await;
@@ -480,8 +476,7 @@ async fn a_replica_that_answers_too_late_is_given_up() {
     let replica = Replica::start().await;
     let world = World::with(1, 10, &[&replica], |config| {
         config.timeouts.first_byte = Duration::from_millis(300);
-    })
-    .await;
+    });
     let response = world.http1().await.get("/hold").await;
     assert_eq!(response.status(), 504);
     assert_eq!(response.headers()["x-inflight-reason"], "upstream_timeout");

@@ -18,7 +18,7 @@ async fn no_get_is_lost_when_a_replica_is_killed_in_the_middle() {
         Replica::start().await,
         Replica::start().await,
     ];
-    let world = Arc::new(World::new(2, &[&replicas[0], &replicas[1], &replicas[2]]).await);
+    let world = Arc::new(World::new(2, &[&replicas[0], &replicas[1], &replicas[2]]));
     let done = Arc::new(AtomicU64::new(0));
     let mut clients = Vec::new();
     for _ in 0..6 {
@@ -52,7 +52,7 @@ async fn a_replica_that_takes_no_connection_is_told_from_others() {
     let address = closed.local_addr().unwrap();
     drop(closed);
     let replica = Replica::start().await;
-    let world = World::new(1, &[&replica]).await;
+    let world = World::new(1, &[&replica]);
     world
         .fleet
         .set_endpoint(ReplicaId(9), address, ReplicaState::Ready);
@@ -91,7 +91,7 @@ async fn b65_a_stale_connection_never_becomes_an_error() {
             });
         }
     });
-    let world = World::new(1, &[]).await;
+    let world = World::new(1, &[]);
     world
         .fleet
         .set_endpoint(ReplicaId(0), address, ReplicaState::Ready);
@@ -122,7 +122,7 @@ async fn a_response_that_breaks_off_is_not_taken_for_whole() {
             socket.write_all(answer).await.unwrap();
         }
     });
-    let world = World::new(1, &[]).await;
+    let world = World::new(1, &[]);
     world
         .fleet
         .set_endpoint(ReplicaId(0), address, ReplicaState::Ready);
@@ -144,7 +144,7 @@ async fn b62_a_replica_that_goes_away_loses_no_call() {
     let replica = Replica::start().await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let other = Replica::listening(listener, Speaks::Both);
-    let world = Arc::new(World::new(20, &[&replica]).await);
+    let world = Arc::new(World::new(20, &[&replica]));
     let client = Arc::new(world.http2().await);
     let mut calls = Vec::new();
     for _ in 0..20 {
@@ -191,7 +191,7 @@ async fn a_refused_stream_is_sent_again_with_its_body() {
             });
         }
     });
-    let world = World::new(1, &[]).await;
+    let world = World::new(1, &[]);
     world
         .fleet
         .set_endpoint(ReplicaId(0), address, ReplicaState::Ready);
@@ -206,7 +206,7 @@ async fn a_refused_stream_is_sent_again_with_its_body() {
 #[tokio::test]
 async fn a_get_that_no_replica_answers_is_tried_three_times_and_counts_once() {
     let replicas = [Replica::start().await, Replica::start().await];
-    let world = World::new(1, &[&replicas[0], &replicas[1]]).await;
+    let world = World::new(1, &[&replicas[0], &replicas[1]]);
     let response = world.http1().await.get("/die").await;
     assert_eq!(response.status(), 502);
     assert_eq!(response.headers()["x-inflight-reason"], "upstream_reset");
@@ -222,7 +222,7 @@ async fn a_get_that_no_replica_answers_is_tried_three_times_and_counts_once() {
 #[tokio::test]
 async fn a_replica_that_is_taken_away_keeps_its_requests_and_no_connection() {
     let replica = Replica::start().await;
-    let world = World::new(2, &[&replica]).await;
+    let world = World::new(2, &[&replica]);
     let mut client = world.http1().await;
     let held = tokio::spawn(client.sender.send_request(get("/hold")));
     let streams = world.http2().await;

@@ -20,7 +20,12 @@ impl Draws {
 }
 
 fn request(draws: &mut Draws, base: &str) -> http::Request<Sent> {
-    let path = ["/sleep", "/chunked", "/echo", "/x"][usize::try_from(draws.below(4)).unwrap()];
+    let path = match draws.below(4) {
+        0 => "/sleep",
+        1 => "/chunked",
+        2 => "/echo",
+        _ => "/x",
+    };
     let uri = format!("{base}{path}");
     if draws.below(2) == 0 {
         get(&uri)
@@ -32,7 +37,7 @@ fn request(draws: &mut Draws, base: &str) -> http::Request<Sent> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_stays_counted_when_a_third_of_a_thousand_are_cut_on_http1() {
     let replicas = [Replica::start().await, Replica::start().await];
-    let world = World::new(4, &[&replicas[0], &replicas[1]]).await;
+    let world = World::new(4, &[&replicas[0], &replicas[1]]);
     let mut draws = Draws(0x5eed_0001);
     let mut running = Vec::new();
     for _ in 0..1000 {
@@ -61,7 +66,7 @@ async fn nothing_stays_counted_when_a_third_of_a_thousand_are_cut_on_http1() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_stays_counted_when_a_third_of_a_thousand_are_cut_on_http2() {
     let replicas = [Replica::start().await, Replica::start().await];
-    let world = World::new(4, &[&replicas[0], &replicas[1]]).await;
+    let world = World::new(4, &[&replicas[0], &replicas[1]]);
     let mut draws = Draws(0x5eed_0002);
     let mut running = Vec::new();
     for _ in 0..20 {
@@ -104,7 +109,7 @@ async fn nothing_stays_counted_when_a_third_of_a_thousand_are_cut_on_http2() {
 #[tokio::test]
 async fn an_upload_that_breaks_off_is_the_clients_doing() {
     let replica = Replica::start().await;
-    let world = World::new(1, &[&replica]).await;
+    let world = World::new(1, &[&replica]);
     for _ in 0..10 {
         let (feed, body) = fed();
         let mut request = get("/count").map(|_| body);

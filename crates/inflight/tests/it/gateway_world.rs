@@ -1,5 +1,9 @@
 //! What the gateway's tests stand on: replicas inside this process, a real fleet and gate, and
 //! plain clients, all on loopback.
+#![expect(
+    clippy::unwrap_used,
+    reason = "a set-up that fails shall fail the test"
+)]
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -269,11 +273,11 @@ async fn end_waits(fleet: Arc<Fleet>) {
 }
 
 impl World {
-    pub(crate) async fn new(slots: u32, replicas: &[&Replica]) -> Self {
-        Self::with(slots, 1000, replicas, |_| {}).await
+    pub(crate) fn new(slots: u32, replicas: &[&Replica]) -> Self {
+        Self::with(slots, 1000, replicas, |_| {})
     }
 
-    pub(crate) async fn with(
+    pub(crate) fn with(
         slots: u32,
         queue: u32,
         replicas: &[&Replica],
@@ -334,7 +338,7 @@ impl World {
 
     /// Begins to shut the gateway down.
     pub(crate) fn shut_down(&mut self) -> JoinHandle<()> {
-        drop(self.shutdown.take().unwrap().send(()));
+        self.shutdown.take().unwrap().send(()).unwrap();
         self.serving.take().unwrap()
     }
 
