@@ -14,6 +14,7 @@ mod proxy;
 mod pulse;
 mod refusal;
 mod route;
+mod straggler;
 mod upload;
 mod upstream;
 
@@ -28,6 +29,7 @@ pub use config::{GatewayConfig, Limits, ModelRoute, SessionBy, Timeouts, Upstrea
 use crate::fleet::Fleet;
 use headers::Hop;
 use route::Routes;
+use straggler::Stragglers;
 use upstream::Upstream;
 
 /// A gateway that listens, but serves nobody yet.
@@ -55,6 +57,7 @@ struct Shared {
     routes: Routes,
     upstream: Upstream,
     hop: Hop,
+    stragglers: Stragglers,
 }
 
 impl Gateway {
@@ -87,6 +90,7 @@ impl Gateway {
             routes: Routes::new(&self.config),
             upstream: Upstream::new(self.config.upstream, self.config.timeouts),
             hop: Hop::new(fastrand::u64(..)),
+            stragglers: Stragglers::default(),
             config: self.config,
             fleet,
         });

@@ -13,6 +13,7 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use inflight_core::admission::Outcome;
 use tokio::time::Instant;
 
+use super::Shared;
 use super::connection::{Client, OpenRequest};
 use super::fault::Fault;
 use super::pulse::Pulse;
@@ -31,7 +32,8 @@ pub(super) enum ResponseBody {
 
 /// A replica's response body.
 pub(super) struct Relayed {
-    incoming: Incoming,
+    /// Gone only when it was left to the stragglers.
+    incoming: Option<Incoming>,
     hold: Hold,
     pulse: Pulse,
     waits_since: Option<Instant>,
@@ -50,21 +52,24 @@ pub(super) struct Hold {
     /// The client's connection.
     pub(super) client: Arc<Client>,
     /// The request's place on it.
-    pub(super) open: OpenRequest,
+    pub(super) _open: OpenRequest,
+    /// Where a response goes whose client left, if the replica cannot be cancelled.
+    pub(super) outliving: Option<Arc<Shared>>,
 }
 
 impl ResponseBody {
     /// Builds a relayed body; one that is empty has ended already.
     pub(super) fn relay(incoming: Incoming, hold: Hold, idle: Duration, is_grpc: bool) -> Self {
+        let is_empty = incoming.is_end_stream();
         let mut relayed = Relayed {
-            incoming,
+            incoming: Some(incoming),
             hold,
             pulse: Pulse::default(),
             waits_since: None,
             idle,
             is_grpc,
         };
-        if relayed.incoming.is_end_stream() {
+        if is_empty {
             relayed.hold.complete();
         }
         Self::Relayed(relayed)
@@ -88,7 +93,7 @@ impl Body for ResponseBody {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Own(text) => text.is_none(),
-            Self::Relayed(relayed) => relayed.incoming.is_end_stream(),
+            Self::Relayed(relayed) => relayed.incoming.as_ref().is_none_or(Body::is_end_stream),
         }
     }
 
@@ -98,7 +103,10 @@ impl Body for ResponseBody {
                 let length = text.as_ref().map_or(0, Bytes::len);
                 SizeHint::with_exact(u64::try_from(length).unwrap_or(u64::MAX))
             }
-            Self::Relayed(relayed) => relayed.incoming.size_hint(),
+            Self::Relayed(relayed) => relayed
+                .incoming
+                .as_ref()
+                .map_or_else(SizeHint::default, Body::size_hint),
         }
     }
 }
@@ -122,10 +130,13 @@ impl Relayed {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
-        let end = match Pin::new(&mut self.incoming).poll_frame(cx) {
+        let Some(incoming) = &mut self.incoming else {
+            return Poll::Ready(None);
+        };
+        let end = match Pin::new(&mut *incoming).poll_frame(cx) {
             Poll::Ready(Some(Ok(frame))) => {
                 self.waits_since = None;
-                if frame.is_trailers() || self.incoming.is_end_stream() {
+                if frame.is_trailers() || incoming.is_end_stream() {
                     self.hold.complete();
                 }
                 return Poll::Ready(Some(Ok(frame)));
@@ -173,13 +184,37 @@ impl Relayed {
             BrokenOff::Upstream(_) => (Outcome::UpstreamFailed, Some(Fault::BrokenOff)),
             BrokenOff::Idle => (Outcome::TimedOut, Some(Fault::Idle)),
         };
-        self.hold.end(outcome);
+        self.let_go(outcome);
         tracing::debug!(error = %end, "a response broke off");
         match fault {
             Some(fault) if self.is_grpc => {
                 Some(Ok(Frame::trailers(refusal::grpc_trailers(&fault))))
             }
             Some(_) | None => Some(Err(end)),
+        }
+    }
+}
+
+impl Relayed {
+    /// Ends the request before its response ended, or leaves it to the stragglers.
+    fn let_go(&mut self, outcome: Outcome) {
+        let is_impatience = outcome != Outcome::UpstreamFailed;
+        match (self.hold.outliving.take(), self.incoming.take()) {
+            (Some(shared), Some(incoming)) if is_impatience => {
+                let Hold { lease, permit, .. } = &mut self.hold;
+                shared
+                    .stragglers
+                    .read_on(incoming, lease.take(), permit.take());
+            }
+            _ => self.hold.end(outcome),
+        }
+    }
+}
+
+impl Drop for Relayed {
+    fn drop(&mut self) {
+        if !self.hold.has_ended() {
+            self.let_go(Outcome::ClientGone);
         }
     }
 }
@@ -201,7 +236,7 @@ impl Hold {
     }
 
     /// Ends the request otherwise; the replica's connection, or its stream, is dropped.
-    pub(super) fn end(&mut self, outcome: Outcome) {
+    fn end(&mut self, outcome: Outcome) {
         if let Some(permit) = &mut self.permit {
             permit.finish(outcome);
         }

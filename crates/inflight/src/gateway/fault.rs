@@ -102,8 +102,11 @@ impl Fault {
         }
     }
 
-    /// Tells whether the replica is unreachable: nothing of the request was sent.
-    pub(super) const fn is_unreachable(&self) -> bool {
-        matches!(self, Self::Connect { .. } | Self::ConnectTimeout { .. })
+    /// Tells whether we, not the replica, ended the attempt: the replica may still work on it.
+    pub(super) const fn is_impatience(&self) -> bool {
+        matches!(
+            self,
+            Self::FirstByte | Self::Idle | Self::ClientStalled | Self::ClientGone
+        )
     }
 }

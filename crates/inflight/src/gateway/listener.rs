@@ -81,6 +81,7 @@ pub(super) async fn serve(
         );
     }
     connections.shutdown().await;
+    shared.stragglers.cut();
 }
 
 /// The listening socket, which rests after a failed accept instead of trying on and on.

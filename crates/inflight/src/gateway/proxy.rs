@@ -5,7 +5,7 @@
 
 use std::future::poll_fn;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -26,6 +26,7 @@ use super::headers::{self, Caller, Rejection};
 use super::pulse::Pulse;
 use super::refusal;
 use super::route::Route;
+use super::straggler::{Sending, Sent, Unsettled};
 use super::upload::{RequestBody, Upload};
 use super::upstream::{Lease, Processed, SendError};
 use crate::fleet::{Bound, Permit};
@@ -250,29 +251,19 @@ impl Exchange {
     }
 
     /// Sends the request once, with patience for both sides.
-    async fn attempt(
-        &mut self,
-        bound: Bound,
-        request: Request<RequestBody>,
-    ) -> Result<(Response<Incoming>, Lease), SendError> {
+    async fn attempt(&mut self, bound: Bound, request: Request<RequestBody>) -> Sent {
         let shared = Arc::clone(&self.shared);
-        let endpoint = shared.upstream.endpoint(bound);
-        let mut sending = pin!(shared.upstream.send(&endpoint, self.caller, request));
-        let mut patience = Patience {
-            since: Instant::now(),
-            moved: 0,
+        let is_cancellable = shared.config.cancellable;
+        let caller = self.caller;
+        let sending = async move {
+            let endpoint = shared.upstream.endpoint(bound);
+            shared.upstream.send(&endpoint, caller, request).await
         };
-        self.pulse.restart();
-        let sent = poll_fn(|cx| match sending.as_mut().poll(cx) {
-            Poll::Ready(sent) => Poll::Ready(sent),
-            Poll::Pending => self.poll_patience(&mut patience, cx).map(|fault| {
-                Err(SendError {
-                    fault,
-                    processed: Processed::Unknown,
-                })
-            }),
-        });
-        let sent = sent.await;
+        let sent = if is_cancellable {
+            self.wait_for(pin!(sending)).await
+        } else {
+            self.wait_unsettled(Box::pin(sending)).await
+        };
         match (sent, &self.upload) {
             (Err(error), Some(upload)) if upload.is_broken() => Err(SendError {
                 fault: Fault::ClientGone,
@@ -280,6 +271,45 @@ impl Exchange {
             }),
             (sent, _) => sent,
         }
+    }
+
+    /// Waits for what keeps its slot when nobody waits for it any more.
+    async fn wait_unsettled(&mut self, sending: Sending) -> Sent {
+        let shared = Arc::clone(&self.shared);
+        let mut unsettled = Unsettled::new(shared, sending, self.permit.take());
+        let Some(sending) = unsettled.sending() else {
+            return Err(SendError {
+                fault: Fault::BrokenOff,
+                processed: Processed::Unknown,
+            });
+        };
+        let sent = self.wait_for(sending).await;
+        let gave_up = matches!(&sent, Err(error) if error.fault.is_impatience());
+        if !gave_up {
+            self.permit = unsettled.settle();
+        }
+        sent
+    }
+
+    async fn wait_for<F>(&mut self, mut sending: Pin<&mut F>) -> Sent
+    where
+        F: Future<Output = Sent> + ?Sized,
+    {
+        let mut patience = Patience {
+            since: Instant::now(),
+            moved: 0,
+        };
+        self.pulse.restart();
+        poll_fn(|cx| match sending.as_mut().poll(cx) {
+            Poll::Ready(sent) => Poll::Ready(sent),
+            Poll::Pending => self.poll_patience(&mut patience, cx).map(|fault| {
+                Err(SendError {
+                    fault,
+                    processed: Processed::Unknown,
+                })
+            }),
+        })
+        .await
     }
 
     fn poll_patience(&mut self, patience: &mut Patience, cx: &mut Context<'_>) -> Poll<Fault> {
@@ -313,12 +343,14 @@ impl Exchange {
         if let Some(upload) = &self.upload {
             upload.seal();
         }
+        let is_cancellable = self.shared.config.cancellable;
         let hold = Hold {
             permit: self.permit,
             lease: Some(lease),
             upload: self.upload,
             client: self.client,
-            open: self.open,
+            _open: self.open,
+            outliving: (!is_cancellable).then(|| Arc::clone(&self.shared)),
         };
         let idle = self.shared.config.timeouts.idle;
         Response::from_parts(
@@ -351,11 +383,7 @@ impl Attempts {
         is_repeatable: bool,
     ) -> Result<Option<Parts>, Stop> {
         let SendError { fault, processed } = error;
-        let is_final = matches!(
-            fault,
-            Fault::ClientGone | Fault::ClientStalled | Fault::FirstByte | Fault::NoHttp2 { .. }
-        );
-        if is_final {
+        if fault.is_impatience() || matches!(fault, Fault::NoHttp2 { .. }) {
             return Err(Stop::Failed(fault));
         }
         match processed {

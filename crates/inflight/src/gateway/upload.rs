@@ -233,7 +233,8 @@ impl State {
         };
         let mut hint = SizeHint::new();
         hint.set_lower(kept.saturating_add(coming.lower()));
-        if let Some(upper) = coming.upper() {
+        // A length that is known would take the place of the trailers in HTTP/1.
+        if let Some(upper) = coming.upper().filter(|_| self.trailers.is_none()) {
             hint.set_upper(kept.saturating_add(upper));
         }
         hint

@@ -1,5 +1,9 @@
 //! What the gateway's tests stand on: replicas inside this process, a real fleet and gate, and
 //! plain clients, all on loopback.
+#![expect(
+    clippy::unwrap_used,
+    reason = "a set-up that fails shall fail the test"
+)]
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -31,6 +35,9 @@ use tokio::task::{JoinHandle, JoinSet};
 /// A failing test says so after this long instead of hanging.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
+/// How long a request may wait for a slot.
+pub(crate) const WAIT: Duration = Duration::from_secs(15);
+
 /// A body that a client sends.
 pub(crate) type Sent = BoxBody<Bytes, Infallible>;
 
@@ -52,6 +59,7 @@ pub(crate) struct Replica {
 #[derive(Default)]
 pub(crate) struct Seen {
     pub(crate) connections: AtomicU64,
+    pub(crate) open: AtomicU64,
     pub(crate) requests: AtomicU64,
     pub(crate) cancelled: AtomicU64,
     pub(crate) executing: AtomicU64,
@@ -110,7 +118,9 @@ async fn serve(listener: TcpListener, seen: Arc<Seen>, speaks: Speaks) {
         let (stream, _) = listener.accept().await.unwrap();
         stream.set_nodelay(true).unwrap();
         seen.connections.fetch_add(1, Ordering::SeqCst);
+        seen.open.fetch_add(1, Ordering::SeqCst);
         let seen = Arc::clone(&seen);
+        let of_end = Arc::clone(&seen);
         connections.spawn(async move {
             let service = service_fn(move |request| respond(Arc::clone(&seen), request));
             let mut server = auto::Builder::new(TokioExecutor::new());
@@ -118,6 +128,7 @@ async fn serve(listener: TcpListener, seen: Arc<Seen>, speaks: Speaks) {
                 server = server.http1_only();
             }
             drop(server.serve_connection(TokioIo::new(stream), service).await);
+            of_end.open.fetch_sub(1, Ordering::SeqCst);
         });
     }
 }
@@ -250,14 +261,23 @@ pub(crate) struct World {
     pub(crate) address: SocketAddr,
     shutdown: Option<oneshot::Sender<()>>,
     serving: Option<JoinHandle<()>>,
+    timeouts: JoinHandle<()>,
+}
+
+/// What the control loop does in the product: ends the waits whose time is over.
+async fn end_waits(fleet: Arc<Fleet>) {
+    loop {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        fleet.on_timeout();
+    }
 }
 
 impl World {
-    pub(crate) async fn new(slots: u32, replicas: &[&Replica]) -> Self {
-        Self::with(slots, 1000, replicas, |_| {}).await
+    pub(crate) fn new(slots: u32, replicas: &[&Replica]) -> Self {
+        Self::with(slots, 1000, replicas, |_| {})
     }
 
-    pub(crate) async fn with(
+    pub(crate) fn with(
         slots: u32,
         queue: u32,
         replicas: &[&Replica],
@@ -271,7 +291,7 @@ impl World {
                 queue: QueueBounds {
                     requests: queue,
                     bytes: inflight_core::Bytes(64 << 20),
-                    wait: Duration::from_secs(30),
+                    wait: WAIT,
                     cold_wait: Duration::from_secs(300),
                 },
                 admission: AdmissionConfig {
@@ -292,6 +312,7 @@ impl World {
             *replica.seen.fleet.lock().unwrap() = Some(Arc::clone(&fleet));
             fleet.set_endpoint(ReplicaId(index), replica.address, ReplicaState::Ready);
         }
+        let timeouts = tokio::spawn(end_waits(Arc::clone(&fleet)));
         let mut config = GatewayConfig::new(([127, 0, 0, 1], 0).into());
         change(&mut config);
         let gateway = Gateway::bind(config).unwrap();
@@ -311,12 +332,13 @@ impl World {
             address,
             shutdown: Some(shutdown),
             serving: Some(serving),
+            timeouts,
         }
     }
 
     /// Begins to shut the gateway down.
     pub(crate) fn shut_down(&mut self) -> JoinHandle<()> {
-        drop(self.shutdown.take().unwrap().send(()));
+        self.shutdown.take().unwrap().send(()).unwrap();
         self.serving.take().unwrap()
     }
 
@@ -354,6 +376,7 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
+        self.timeouts.abort();
         if let Some(serving) = &self.serving {
             serving.abort();
         }
@@ -381,6 +404,7 @@ pub(crate) struct Http1 {
 impl Http1 {
     pub(crate) async fn to(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).await.unwrap();
+        stream.set_nodelay(true).unwrap();
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
         Self {
             sender,
@@ -409,20 +433,25 @@ impl Drop for Http1 {
 /// A client that speaks HTTP/2 on one connection, which ends when this is dropped.
 pub(crate) struct Http2 {
     pub(crate) sender: http2::SendRequest<Sent>,
-    driver: JoinHandle<()>,
+    socket: std::net::TcpStream,
+    _driver: JoinHandle<()>,
 }
 
 impl Http2 {
     pub(crate) async fn to(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).await.unwrap();
-        let io = TokioIo::new(stream);
+        stream.set_nodelay(true).unwrap();
+        let stream = stream.into_std().unwrap();
+        let socket = stream.try_clone().unwrap();
+        let io = TokioIo::new(TcpStream::from_std(stream).unwrap());
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
             .handshake(io)
             .await
             .unwrap();
         Self {
             sender,
-            driver: tokio::spawn(async { drop(connection.await) }),
+            socket,
+            _driver: tokio::spawn(async { drop(connection.await) }),
         }
     }
 
@@ -439,7 +468,7 @@ impl Http2 {
 
 impl Drop for Http2 {
     fn drop(&mut self) {
-        self.driver.abort();
+        drop(self.socket.shutdown(std::net::Shutdown::Both));
     }
 }
 
