@@ -15,7 +15,10 @@ impl Clock {
     /// Starts a clock whose origin is this moment.
     #[must_use]
     pub fn start() -> Self {
-        Self { origin: Instant::now(), origin_calendar: SystemTime::now() }
+        Self {
+            origin: Instant::now(),
+            origin_calendar: SystemTime::now(),
+        }
     }
 
     /// Returns the present moment.

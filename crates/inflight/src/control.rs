@@ -91,7 +91,10 @@ impl Control {
                 Event::Changed => self.on_changed(),
                 Event::Target(event) => self.on_target(event),
                 Event::TargetGone => {
-                    warn!(fleet = self.fleet.name(), "the target ended; the size stays as it is");
+                    warn!(
+                        fleet = self.fleet.name(),
+                        "the target ended; the size stays as it is"
+                    );
                     self.target = None;
                 }
                 Event::Stop => break,
@@ -103,7 +106,10 @@ impl Control {
     async fn next_event(&mut self, stop: &mut oneshot::Receiver<()>) -> Event {
         let clock = self.fleet.clock();
         let tick = Instant::from_std(clock.instant(self.next_tick));
-        let timeout = self.fleet.next_timeout().map(|at| Instant::from_std(clock.instant(at)));
+        let timeout = self
+            .fleet
+            .next_timeout()
+            .map(|at| Instant::from_std(clock.instant(at)));
         let target = async {
             match &mut self.target {
                 Some(link) => link.events.recv().await,
@@ -168,10 +174,15 @@ impl Control {
     /// A full channel is no loss: the next decision says the size again.
     fn tell_target(&self, decision: &Decision) {
         let Some(link) = &self.target else { return };
-        let command =
-            TargetCommand::Size { desired: decision.desired, drain: decision.drain.clone() };
+        let command = TargetCommand::Size {
+            desired: decision.desired,
+            drain: decision.drain.clone(),
+        };
         if link.commands.try_send(command).is_err() {
-            warn!(fleet = self.fleet.name(), "the target is busy and did not take the size");
+            warn!(
+                fleet = self.fleet.name(),
+                "the target is busy and did not take the size"
+            );
         }
     }
 
@@ -182,7 +193,11 @@ impl Control {
             return;
         };
         while let Some(&replica) = self.drained.last() {
-            if link.commands.try_send(TargetCommand::Drained(replica)).is_err() {
+            if link
+                .commands
+                .try_send(TargetCommand::Drained(replica))
+                .is_err()
+            {
                 break;
             }
             self.drained.pop();
@@ -190,22 +205,30 @@ impl Control {
     }
 
     fn on_target(&mut self, event: TargetEvent) {
-        let TargetEvent { replica, index, address, change } = event;
+        let TargetEvent {
+            replica,
+            index,
+            address,
+            change,
+        } = event;
         let fleet = self.fleet.name();
         match change {
             ReplicaChange::Starting => {
                 info!(fleet, replica = index, %address, "replica starts");
-                self.fleet.set_endpoint(replica, address, ReplicaState::Starting);
+                self.fleet
+                    .set_endpoint(replica, address, ReplicaState::Starting);
             }
             ReplicaChange::Ready { took } => {
                 let start_seconds = took.map(|took| took.as_secs_f64());
                 info!(fleet, replica = index, start_seconds, "replica is ready");
                 self.started.extend(took);
-                self.fleet.set_endpoint(replica, address, ReplicaState::Ready);
+                self.fleet
+                    .set_endpoint(replica, address, ReplicaState::Ready);
             }
             ReplicaChange::Draining => {
                 info!(fleet, replica = index, "replica drains");
-                self.fleet.set_endpoint(replica, address, ReplicaState::Draining);
+                self.fleet
+                    .set_endpoint(replica, address, ReplicaState::Draining);
             }
             ReplicaChange::Gone { why, unexpected } => {
                 if unexpected {
@@ -221,7 +244,9 @@ impl Control {
     }
 
     async fn stop_target(&mut self) {
-        let Some(mut link) = self.target.take() else { return };
+        let Some(mut link) = self.target.take() else {
+            return;
+        };
         if link.commands.send(TargetCommand::Stop).await.is_err() {
             return;
         }

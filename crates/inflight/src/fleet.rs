@@ -158,7 +158,13 @@ impl Fleet {
     pub fn set_endpoint(&self, replica: ReplicaId, address: SocketAddr, endpoint: ReplicaState) {
         let now = self.clock.now();
         self.with_gate(|state, _| {
-            state.replicas.insert(replica, Replica { address, state: endpoint });
+            state.replicas.insert(
+                replica,
+                Replica {
+                    address,
+                    state: endpoint,
+                },
+            );
             state.gate.set_endpoint(now, replica, endpoint);
         });
     }
@@ -220,7 +226,10 @@ impl Fleet {
     pub fn load_and_replicas(&self) -> (GateLoad, ReplicaCounts) {
         let now = self.clock.now();
         let state = self.lock();
-        (state.gate.load(now), ReplicaCounts::of(state.replicas.values()))
+        (
+            state.gate.load(now),
+            ReplicaCounts::of(state.replicas.values()),
+        )
     }
 
     /// Publishes a decision: the gate learns whether the fleet is at its maximum.
@@ -315,7 +324,9 @@ impl State {
             };
             let index = self.waits_by_key.get(ticket.key()).copied();
             // Without a place its request ended in this very call, and nobody asks any more.
-            let Some(place) = index.and_then(|index| self.waits.get_mut(index)) else { continue };
+            let Some(place) = index.and_then(|index| self.waits.get_mut(index)) else {
+                continue;
+            };
             if let Wait::Queued(Some(waker)) = std::mem::replace(place, wait) {
                 wakers.push(waker);
             }

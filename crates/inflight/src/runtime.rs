@@ -73,7 +73,11 @@ impl Running {
         for (fleet, gateway) in config.fleets.iter().zip(gateways) {
             parts.start_fleet(fleet, gateway)?;
         }
-        let fleets = parts.fleets.iter().map(|(fleet, _)| Arc::clone(fleet)).collect();
+        let fleets = parts
+            .fleets
+            .iter()
+            .map(|(fleet, _)| Arc::clone(fleet))
+            .collect();
         let api = tokio::spawn(admin.serve(Api { fleets, clock }, async {
             // A dropped sender ends the API just as well.
             api_ended.await.ok();
@@ -100,7 +104,9 @@ impl Running {
     /// Returns the first fleet and the address of its gateway.
     #[must_use]
     pub fn first(&self) -> Option<(Arc<Fleet>, SocketAddr)> {
-        self.fleets.first().map(|(fleet, address)| (Arc::clone(fleet), *address))
+        self.fleets
+            .first()
+            .map(|(fleet, address)| (Arc::clone(fleet), *address))
     }
 
     /// Ends everything in order: the gateways finish what was accepted, with the control loops
@@ -173,21 +179,25 @@ impl Parts {
         let scaler = Scaler::new(scaling, now, current);
         let control = Control::new(Arc::clone(&fleet), scaler, decide_every, target);
         let (stop, stopped) = oneshot::channel();
-        self.controls.push((stop, tokio::spawn(control.run(stopped))));
+        self.controls
+            .push((stop, tokio::spawn(control.run(stopped))));
 
         let mut draining = self.draining.clone();
         let shutdown = async move {
             // A dropped sender means that we are ending anyway.
             draining.wait_for(|&is_draining| is_draining).await.ok();
         };
-        self.gateways.spawn(gateway.serve(Arc::clone(&fleet), shutdown));
+        self.gateways
+            .spawn(gateway.serve(Arc::clone(&fleet), shutdown));
         info!(fleet = config.name, listen = %address, "gateway listens");
         self.fleets.push((fleet, address));
         Ok(())
     }
 
     fn start_target(&mut self, config: &FleetConfig) -> anyhow::Result<Option<TargetLink>> {
-        let Target::Process(settings) = &config.target else { return Ok(None) };
+        let Target::Process(settings) = &config.target else {
+            return Ok(None);
+        };
         let process = wiring::process(config, settings)?;
         let (commands, commands_taken) = mpsc::channel(COMMANDS_WAITING);
         let (news, events) = mpsc::channel(EVENTS_WAITING);

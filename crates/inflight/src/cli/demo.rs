@@ -94,18 +94,26 @@ pub(super) fn run(args: &DemoArgs) -> ExitCode {
 async fn show(json: Option<&Path>) -> anyhow::Result<ExitCode> {
     let executable = std::env::current_exe().context("the path of this program is unknown")?;
     let text = configuration(&executable.to_string_lossy());
-    let config =
-        Config::from_text(Path::new("the demonstration"), &text, &Surroundings::of_this_process())?;
+    let config = Config::from_text(
+        Path::new("the demonstration"),
+        &text,
+        &Surroundings::of_this_process(),
+    )?;
     let running = Running::start(config).await?;
     let (fleet, address) = running.first().context("the demonstration has one fleet")?;
-    line(format_args!("gateway http://{address}/  metrics http://{}/metrics", running.admin()))?;
+    line(format_args!(
+        "gateway http://{address}/  metrics http://{}/metrics",
+        running.admin()
+    ))?;
 
     let summary = demonstrate(&fleet, address).await;
     let stopped = running.stop().await;
     let summary = summary?;
     stopped?;
 
-    let p90 = summary.p90_seconds.map_or_else(|| "unknown".to_owned(), |s| format!("{:.1} ms", s * 1e3));
+    let p90 = summary
+        .p90_seconds
+        .map_or_else(|| "unknown".to_owned(), |s| format!("{:.1} ms", s * 1e3));
     line(format_args!(
         "\n{} requests, {} lost, {} refused, 90 % answered within {p90}",
         summary.requests, summary.lost, summary.refused
@@ -119,7 +127,11 @@ async fn show(json: Option<&Path>) -> anyhow::Result<ExitCode> {
     if let Some(path) = json {
         write_file(path, &serde_json::to_vec_pretty(&summary)?)?;
     }
-    Ok(if summary.lost == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if summary.lost == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 /// YAML takes JSON's strings, so the path is quoted as one.
@@ -190,7 +202,11 @@ async fn tell(
 ) -> anyhow::Result<Replicas> {
     let end = Instant::now() + duration;
     let mut largest = Replicas::ZERO;
-    while let Ok(heard) = timeout(end.saturating_duration_since(Instant::now()), decisions.recv()).await
+    while let Ok(heard) = timeout(
+        end.saturating_duration_since(Instant::now()),
+        decisions.recv(),
+    )
+    .await
     {
         match heard {
             Ok(decision) => {

@@ -202,7 +202,11 @@ async fn exchange(load: &Load, kept: &mut Option<Connection>) -> Result<StatusCo
         Err(_) => return Err(Failure::Broken),
     };
     let status = response.status();
-    response.into_body().collect().await.map_err(|_| Failure::Broken)?;
+    response
+        .into_body()
+        .collect()
+        .await
+        .map_err(|_| Failure::Broken)?;
     *kept = Some(connection);
     Ok(status)
 }

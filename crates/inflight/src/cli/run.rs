@@ -55,9 +55,15 @@ pub(super) fn conclude(result: anyhow::Result<ExitCode>) -> ExitCode {
 /// Starts as many worker threads as there are processors; on one, none beside our own.
 pub(super) fn runtime() -> anyhow::Result<Runtime> {
     let processors = available_parallelism().map_or(1, NonZero::get);
-    let mut builder =
-        if processors == 1 { Builder::new_current_thread() } else { Builder::new_multi_thread() };
-    builder.enable_all().build().context("the system gives us no threads")
+    let mut builder = if processors == 1 {
+        Builder::new_current_thread()
+    } else {
+        Builder::new_multi_thread()
+    };
+    builder
+        .enable_all()
+        .build()
+        .context("the system gives us no threads")
 }
 
 fn serve(config: Config) -> anyhow::Result<ExitCode> {

@@ -97,7 +97,9 @@ impl Board {
     /// Returns the size asked for, zero before the first decision.
     #[must_use]
     pub fn desired(&self) -> Replicas {
-        self.decisions.back().map_or(Replicas::ZERO, |decision| decision.desired)
+        self.decisions
+            .back()
+            .map_or(Replicas::ZERO, |decision| decision.desired)
     }
 
     /// Listens to the decisions to come; a slow listener misses the oldest.

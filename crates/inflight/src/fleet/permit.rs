@@ -39,7 +39,15 @@ impl Permit {
             Seat::Bound(_) => (None, Some(arrived)),
             Seat::Waits(index) => (Some(index), None),
         };
-        Self { fleet, ticket, seat, wait, arrived, first_bound, is_finished: false }
+        Self {
+            fleet,
+            ticket,
+            seat,
+            wait,
+            arrived,
+            first_bound,
+            is_finished: false,
+        }
     }
 
     /// Returns when the request arrived.
@@ -73,7 +81,8 @@ impl Permit {
         };
         drop(state);
         self.seat = Seat::Bound(bound);
-        self.first_bound.get_or_insert_with(|| self.fleet.clock.now());
+        self.first_bound
+            .get_or_insert_with(|| self.fleet.clock.now());
         Poll::Ready(Ok(bound))
     }
 
@@ -82,7 +91,8 @@ impl Permit {
     pub fn hold(&self, more: Bytes) -> bool {
         let now = self.fleet.clock.now();
         let ticket = self.ticket;
-        self.fleet.with_gate(|state, _| state.gate.on_held_bytes(now, ticket, more))
+        self.fleet
+            .with_gate(|state, _| state.gate.on_held_bytes(now, ticket, more))
     }
 
     /// Gives the slot of a replica back that took nothing of the request, and waits again, first

@@ -5,8 +5,9 @@ use std::time::Duration;
 use prometheus_client::metrics::histogram::Histogram;
 
 /// Bucket bounds, in seconds: from a fast health check to a long generation, about ×2.5 apart.
-const BOUNDS: [f64; 15] =
-    [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 300.0];
+const BOUNDS: [f64; 15] = [
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 300.0,
+];
 
 /// Histograms of one fleet.
 #[derive(Clone, Debug)]
@@ -19,7 +20,10 @@ pub struct Timings {
 
 impl Default for Timings {
     fn default() -> Self {
-        Self { request: Histogram::new(BOUNDS), wait: Histogram::new(BOUNDS) }
+        Self {
+            request: Histogram::new(BOUNDS),
+            wait: Histogram::new(BOUNDS),
+        }
     }
 }
 

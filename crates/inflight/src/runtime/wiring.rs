@@ -19,8 +19,11 @@ use crate::gateway::{GatewayConfig, Limits, ModelRoute, SessionBy, Timeouts, Ups
 use crate::targets::process::{ProcessConfig, ProcessSettings, ReadyProbe};
 
 /// What the gate is given when it is switched off and reads it nowhere.
-const ADMISSION_OFF: AdmissionSettings =
-    AdmissionSettings { threshold: 3.0, reopen: 2.4, when: CloseWhen::AtMax };
+const ADMISSION_OFF: AdmissionSettings = AdmissionSettings {
+    threshold: 3.0,
+    reopen: 2.4,
+    when: CloseWhen::AtMax,
+};
 /// Sessions that are remembered; the oldest is dropped beyond it.
 const SESSIONS_MAX: usize = 100_000;
 /// How long after its last request a session counts as new again.
@@ -50,7 +53,11 @@ pub(super) fn gate(fleet: &FleetConfig) -> GateConfig {
         session_idle: SESSION_IDLE,
     };
     GateConfig {
-        models: fleet.models.iter().map(|model| ModelConfig { slots: model.slots }).collect(),
+        models: fleet
+            .models
+            .iter()
+            .map(|model| ModelConfig { slots: model.slots })
+            .collect(),
         queue: QueueBounds {
             requests: queue.requests,
             bytes: queue.bytes,
@@ -105,16 +112,20 @@ pub(super) fn gateway(fleet: &FleetConfig) -> GatewayConfig {
 pub(super) fn scaling(fleet: &FleetConfig) -> anyhow::Result<ScalingConfig> {
     let settings = &fleet.scaling;
     let policy = match settings.policy {
-        PolicySettings::Staffing { profile: StaffingProfile::Balanced } => {
-            Policy::Staffing(StaffingConfig::balanced())
-        }
-        PolicySettings::Staffing { profile: StaffingProfile::Latency } => {
-            Policy::Staffing(StaffingConfig::latency())
-        }
+        PolicySettings::Staffing {
+            profile: StaffingProfile::Balanced,
+        } => Policy::Staffing(StaffingConfig::balanced()),
+        PolicySettings::Staffing {
+            profile: StaffingProfile::Latency,
+        } => Policy::Staffing(StaffingConfig::latency()),
         PolicySettings::Occupancy { threshold, window } => {
             Policy::Occupancy(OccupancyConfig::new(threshold, window)?)
         }
-        PolicySettings::Concurrency { utilization, measure, window } => {
+        PolicySettings::Concurrency {
+            utilization,
+            measure,
+            window,
+        } => {
             let measure = match measure {
                 config::Measure::Mean => Measure::Mean,
                 config::Measure::Peak => Measure::Peak,
@@ -126,7 +137,9 @@ pub(super) fn scaling(fleet: &FleetConfig) -> anyhow::Result<ScalingConfig> {
     Ok(ScalingConfig {
         policy,
         bounds: Bounds::new(fleet.replicas_min, fleet.replicas_max)?,
-        down_window: settings.down_window.map_or(DownWindow::Auto, DownWindow::Fixed),
+        down_window: settings
+            .down_window
+            .map_or(DownWindow::Auto, DownWindow::Fixed),
         tolerance: Tolerance::new(settings.tolerance)?,
         step_up: step(settings.step_up),
         step_down: step(settings.step_down),
@@ -155,7 +168,9 @@ pub(super) fn process(
     process.env.clone_from(&settings.env);
     process.ready = match &settings.ready {
         config::ReadyProbe::Http { path } => ReadyProbe::Http { path: path.clone() },
-        config::ReadyProbe::Grpc { service } => ReadyProbe::Grpc { service: service.clone() },
+        config::ReadyProbe::Grpc { service } => ReadyProbe::Grpc {
+            service: service.clone(),
+        },
         config::ReadyProbe::Tcp => ReadyProbe::Tcp,
     };
     process.ready_every = settings.ready_every;
@@ -163,6 +178,15 @@ pub(super) fn process(
     process.drain_timeout = settings.drain_timeout;
     process.stop_grace = settings.stop_grace;
     ProcessConfig::check(process)
-        .map_err(|problems| anyhow::anyhow!("{}", problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")))
+        .map_err(|problems| {
+            anyhow::anyhow!(
+                "{}",
+                problems
+                    .iter()
+                    .map(ToString::to_string)
+                    .collect::<Vec<_>>()
+                    .join("; ")
+            )
+        })
         .with_context(|| format!("fleet {}", fleet.name))
 }

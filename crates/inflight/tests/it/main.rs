@@ -1,5 +1,8 @@
 //! The one integration binary: each module tests one part of the product from outside.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking, its fixtures too")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test fails by panicking, its fixtures too"
+)]
 
 mod api;
 mod gateway_cases;

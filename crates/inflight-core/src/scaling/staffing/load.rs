@@ -62,6 +62,8 @@ pub struct Trend {
 pub struct Fleet {
     /// Slots of the ready replicas; `None` where nobody knows them.
     pub slots_ready: Option<f64>,
+    /// Their mean over the fast window.
+    pub slots_ready_fast: Option<f64>,
     /// Whether replicas are on their way.
     pub starting: bool,
     /// How long a start takes. *Units*: seconds.
@@ -120,9 +122,12 @@ impl Trend {
 
 impl Fleet {
     pub(super) fn gather(situation: &Situation<'_>, slots: f64) -> Self {
-        let ready = situation.history.ready(situation.now).ok();
+        let Situation { now, history, .. } = *situation;
+        let ready = history.ready(now).ok();
+        let ready_fast = history.ready_mean(now, StaffingConfig::FAST).ok();
         Self {
             slots_ready: ready.map(|ready| slots * ready.as_f64()),
+            slots_ready_fast: ready_fast.map(|ready| slots * ready),
             starting: situation.starting,
             start_delay: situation.start_delay.as_secs_f64(),
         }

@@ -255,7 +255,9 @@ pub fn closed_loop(load: &Load, fleet: &Fleet) -> Option<f64> {
     let (completions, slots_ready) = (load.completions?, fleet.slots_ready?);
     let in_flight = load.executing_fast + load.queued_fast;
     let waits = in_flight > CLOSED_LOOP_INFLATION * load.executing_fast && load.queued_fast > 1.0;
-    let full = load.executing_fast >= 0.9 * slots_ready;
+    // Both over the same window: against the slots of this moment, a fleet that just grew would
+    // not look full until the window forgot the smaller one, and would grow by one a window.
+    let full = load.executing_fast >= 0.9 * fleet.slots_ready_fast?;
     let slow = StaffingConfig::SLOW.as_secs_f64();
     let answered = load.arrivals <= 1.05 * completions + 2.0 * (completions / slow).sqrt();
     let surplus = completions - load.arrivals;
@@ -290,6 +292,7 @@ mod tests {
     fn fleet(slots_ready: f64) -> Fleet {
         Fleet {
             slots_ready: Some(slots_ready),
+            slots_ready_fast: Some(slots_ready),
             starting: false,
             start_delay: 10.0,
         }
