@@ -267,7 +267,7 @@ impl Scaler {
         self.settled = settled;
         let current = std::mem::replace(&mut self.desired, desired);
         let ready = self.history.ready(now).ok();
-        self.growth.observe(now, ready, desired, false);
+        self.growth.observe(now, ready, settled, false);
         let patience = self.start_delay.median().saturating_mul(2);
         Decision {
             at: now,
@@ -388,6 +388,14 @@ impl Scaler {
         limits: &mut Vec<Limit>,
     ) -> Replicas {
         let window = self.down_window();
+        if self
+            .stabilization
+            .is_stale(now, window.max(self.config.freshness))
+        {
+            // Nobody decided for a whole window, as when this machine slept: what was needed
+            // meanwhile is not known, so the size counts as needed until a moment ago.
+            self.stabilization.push(now, self.settled, window);
+        }
         if known && self.idle.is_over(now, self.config.idle_grace) {
             self.stabilization.clear();
         }

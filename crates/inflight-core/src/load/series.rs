@@ -18,7 +18,7 @@ const TOTAL_MAX: f64 = 1e300;
 
 /// No mean is larger than this: far more than any fleet serves, and small enough that products of
 /// a few means stay finite.
-const MEAN_MAX: f64 = 1e18;
+pub(super) const MEAN_MAX: f64 = 1e18;
 
 /// A running total: what was counted or integrated since the first reading.
 ///
@@ -116,6 +116,11 @@ impl Series {
     }
 
     fn total_at(&self, at: Timestamp) -> f64 {
+        if let Some(newest) = self.points.back()
+            && newest.at <= at
+        {
+            return newest.value;
+        }
         let after = self.points.partition_point(|point| point.at <= at);
         let earlier = after
             .checked_sub(1)

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::freshness::{Missing, Term};
 use super::observation::{Level, ModelLoad, Observation, ReplicaView};
-use super::series::{Maxima, Series};
+use super::series::{MEAN_MAX, Maxima, Series};
 use crate::ids::ModelIndex;
 use crate::time::Timestamp;
 use crate::units::{Occupancy, Replicas};
@@ -225,7 +225,7 @@ impl History {
             | Quantity::Ready
             | Quantity::Metric => None,
         }?;
-        (now.since(at) <= self.freshness).then_some(value)
+        (now.since(at) <= self.freshness).then_some(value.min(MEAN_MAX))
     }
 
     /// Returns the mean service time of the requests of one model that completed within the
@@ -243,7 +243,7 @@ impl History {
         let count = completions.growth(window, Duration::ZERO);
         // A count read with another rounding may fall short by an ulp.
         let enough = count > 0.0 && count >= completions_min - 1e-6;
-        enough.then(|| seconds.growth(window, Duration::ZERO) / count)
+        enough.then(|| (seconds.growth(window, Duration::ZERO) / count).min(MEAN_MAX))
     }
 
     /// Returns the largest number in flight of one model between two points before the newest
@@ -261,7 +261,9 @@ impl History {
         if now.since(at) > self.freshness {
             return None;
         }
-        maxima.largest(from_ago, to_ago)
+        maxima
+            .largest(from_ago, to_ago)
+            .map(|largest| largest.min(MEAN_MAX))
     }
 
     /// Returns the mean of the fleet's bucket maxima.

@@ -58,7 +58,8 @@ impl StartDelay {
 }
 
 impl Growth {
-    /// Takes the ready replicas and the size they shall be.
+    /// Takes the ready replicas and the size they shall be, without what is added for the lost:
+    /// those are not ready for as long as nobody removes them.
     pub(super) fn observe(
         &mut self,
         now: Timestamp,

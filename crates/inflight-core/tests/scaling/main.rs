@@ -1,0 +1,15 @@
+//! The scaler as its callers see it: golden numbers, runs of a fleet in virtual time, public
+//! faults, and properties of any input.
+
+#[cfg(test)]
+mod cases;
+#[cfg(test)]
+mod driver;
+#[cfg(test)]
+mod golden;
+#[cfg(test)]
+mod must_hold;
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod reasons;
