@@ -4,7 +4,9 @@ use inflight_core::admission::{
     AdmissionConfig, AdmissionScope, Arrival, EndpointState, Gate, GateConfig, Outcome,
     RefusalReason, When,
 };
-use inflight_core::{Decision, ReplicaId, Replicas, Ticket, Timestamp};
+use inflight_core::load::{Missing, Quantity, Unknown};
+use inflight_core::scaling::Finding;
+use inflight_core::{Decision, Reason, ReplicaId, Replicas, Ticket, Timestamp};
 
 use super::{arrival, arrival_of, config, ms};
 
@@ -17,7 +19,13 @@ fn decision(at_max: bool) -> Decision {
         drain: Vec::new(),
         at_max,
         inputs: Vec::new(),
-        reason: String::new(),
+        reason: Reason {
+            finding: Finding::Unknown(Unknown {
+                quantity: Quantity::InFlight,
+                missing: Missing::NeverRead,
+            }),
+            limits: Vec::new(),
+        },
     }
 }
 

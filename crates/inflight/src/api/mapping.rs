@@ -97,7 +97,9 @@ fn rfc3339(at: SystemTime) -> String {
 
 #[cfg(test)]
 mod tests {
-    use inflight_core::{Input, Replicas};
+    use inflight_core::load::{Missing, Quantity, Unknown};
+    use inflight_core::scaling::Finding;
+    use inflight_core::{Input, Limit, Reason, Replicas};
     use proptest::prelude::*;
 
     use super::*;
@@ -125,7 +127,7 @@ mod tests {
             (current, desired, at_max) in any::<(u32, u32, bool)>(),
             wanted in any::<Option<u32>>(),
             value in proptest::option::of(prop::num::f64::NORMAL | prop::num::f64::ZERO),
-            reason in any::<String>(),
+            fallback in any::<u32>(),
         ) {
             let made = Decision {
                 at: Timestamp::ORIGIN,
@@ -135,7 +137,13 @@ mod tests {
                 drain: Vec::new(),
                 at_max,
                 inputs: vec![Input { name: "offered_slots", value }],
-                reason,
+                reason: Reason {
+                    finding: Finding::Unknown(Unknown {
+                        quantity: Quantity::InFlight,
+                        missing: Missing::NeverRead,
+                    }),
+                    limits: vec![Limit::UnknownFallback { fallback: Replicas::new(fallback) }],
+                },
             };
             let sent = decision(&made, Clock::start());
             let read: wire::Decision =
@@ -143,7 +151,7 @@ mod tests {
             prop_assert_eq!(&read, &sent);
             let numbers = (read.current, read.wanted, read.desired, read.at_max);
             prop_assert_eq!(numbers, (current, wanted, desired, at_max));
-            prop_assert_eq!(read.reason, made.reason);
+            prop_assert_eq!(read.reason, made.reason.to_string());
             prop_assert_eq!(read.inputs["offered_slots"], value);
         }
     }

@@ -23,6 +23,10 @@ use super::upstream::Lease;
 use crate::fleet::Permit;
 
 /// What a client is sent as a response's body.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly all are relayed; boxing them would cost an allocation a request"
+)]
 pub(super) enum ResponseBody {
     /// Our own words, or nothing.
     Own(Option<Bytes>),

@@ -9,9 +9,9 @@ use std::time::Duration;
 use http::StatusCode;
 use inflight::api::{AdminListener, ListenError, wire};
 use inflight::cli::status::{StatusArgs, status};
-use inflight_core::ReplicaId;
-use inflight_core::admission::Outcome;
+use inflight_core::admission::{Arrival, Outcome};
 use inflight_core::load::ReplicaState;
+use inflight_core::{ReplicaId, Timestamp};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -171,8 +171,11 @@ async fn a_request_that_ended_is_counted_by_its_outcome() {
     permit.bound().await.unwrap();
     permit.finish(Outcome::Completed);
     drop(fleet.arrive(arrival()).unwrap());
-    fleet.close();
-    assert!(fleet.arrive(arrival()).is_err());
+    let late = Arrival {
+        deadline: Some(Timestamp::ORIGIN),
+        ..arrival()
+    };
+    assert!(fleet.arrive(late).is_err());
 
     let samples = instance.samples().await;
     let counted = |name: &str| samples[name];
@@ -186,7 +189,7 @@ async fn a_request_that_ended_is_counted_by_its_outcome() {
             1.0,
         ),
         (
-            r#"inflight_refused_total{fleet="hello",reason="shutting_down"}"#,
+            r#"inflight_refused_total{fleet="hello",reason="deadline_expired"}"#,
             1.0,
         ),
         (

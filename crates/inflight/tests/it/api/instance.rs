@@ -17,7 +17,8 @@ use inflight_core::admission::{
     AdmissionConfig, AdmissionScope, Arrival, Gate, GateConfig, ModelConfig, QueueBounds, When,
 };
 use inflight_core::load::Estimate;
-use inflight_core::{Decision, Input, ModelIndex, Replicas, Slots, Timestamp};
+use inflight_core::scaling::{ConcurrencyFinding, Finding};
+use inflight_core::{Decision, Input, ModelIndex, Reason, Replicas, Slots, Timestamp};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -195,7 +196,15 @@ pub(crate) fn decision(current: u32, desired: u32) -> Decision {
                 value: None,
             },
         ],
-        reason: format!("{desired} replicas: 3.99 slots are offered"),
+        reason: Reason {
+            finding: Finding::Concurrency(ConcurrencyFinding {
+                stable: 3.99,
+                burst: 0.5,
+                in_burst: false,
+                want: Replicas::new(desired),
+            }),
+            limits: Vec::new(),
+        },
     }
 }
 
