@@ -5,6 +5,7 @@ mod freshness;
 mod in_flight;
 mod observation;
 mod series;
+mod tracked;
 mod window;
 
 pub use estimate::{ESTIMATE_WINDOW, Estimate};

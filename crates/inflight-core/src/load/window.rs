@@ -8,8 +8,9 @@ use std::fmt;
 use std::time::Duration;
 
 use super::freshness::{Missing, Term};
-use super::observation::{Level, ModelLoad, Observation, ReplicaView};
+use super::observation::{ModelLoad, Observation, ReplicaView};
 use super::series::{MEAN_MAX, Maxima, Series};
+use super::tracked::{Leveled, Tracked};
 use crate::ids::ModelIndex;
 use crate::time::Timestamp;
 use crate::units::{Occupancy, Replicas};
@@ -75,13 +76,6 @@ pub enum Activity {
     Unknown,
 }
 
-/// A series and why its latest reading, if it was missing, was so.
-#[derive(Clone, Debug)]
-struct Tracked {
-    series: Series,
-    missing: Option<Missing>,
-}
-
 #[derive(Clone, Debug)]
 struct ModelHistory {
     in_flight: Leveled,
@@ -91,12 +85,6 @@ struct ModelHistory {
     completions: Tracked,
     service_seconds: Tracked,
     in_flight_max: Maxima,
-}
-
-#[derive(Clone, Debug)]
-struct Leveled {
-    integral: Tracked,
-    now: Option<(Timestamp, f64)>,
 }
 
 impl History {
@@ -424,68 +412,6 @@ impl ModelHistory {
     }
 }
 
-impl Leveled {
-    fn new(horizon: Duration) -> Self {
-        Self {
-            integral: Tracked::series(horizon),
-            now: None,
-        }
-    }
-
-    fn record(&mut self, now: Timestamp, level: Level) -> f64 {
-        let value = match level.now {
-            Term::Known { value, age, .. } => Ok((now - age, value.get())),
-            Term::Unknown(missing) => Err(missing),
-        };
-        self.now = value.ok().or(self.now);
-        let held = value.ok().map(|(_, value)| value);
-        let (at, cumulative) = match (checked(now, level.integral), value) {
-            (Ok((at, seconds)), _) => (at, Some(seconds)),
-            (Err(_), Ok((at, _))) => (at, None),
-            (Err(missing), Err(why)) => {
-                let offered = missing != Missing::NotOffered;
-                self.integral.missing = Some(if offered { missing } else { why });
-                return 0.0;
-            }
-        };
-        self.integral.missing = None;
-        self.integral.series.record(at, cumulative, held)
-    }
-}
-
-impl Tracked {
-    fn series(horizon: Duration) -> Self {
-        Self {
-            series: Series::new(horizon),
-            missing: Some(Missing::NeverRead),
-        }
-    }
-
-    fn record(&mut self, now: Timestamp, term: Term<f64>) -> f64 {
-        match checked(now, term) {
-            Ok((at, value)) => {
-                self.missing = None;
-                self.series.record(at, Some(value), None)
-            }
-            Err(missing) => {
-                self.missing = Some(missing);
-                0.0
-            }
-        }
-    }
-
-    fn fresh(&self, now: Timestamp, limit: Duration) -> Result<&Series, Missing> {
-        let Some(at) = self.series.newest() else {
-            return Err(self.missing.unwrap_or(Missing::NeverRead));
-        };
-        let age = now.since(at);
-        if age <= limit {
-            return Ok(&self.series);
-        }
-        Err(self.missing.unwrap_or(Missing::Stale { age }))
-    }
-}
-
 impl Activity {
     /// Joins what two models say: busy wins, then unknown.
     fn and(self, other: Self) -> Self {
@@ -520,16 +446,5 @@ impl fmt::Display for Quantity {
             Self::Ready => "the number of ready replicas",
             Self::Metric => "the metric",
         })
-    }
-}
-
-/// Returns a cumulative value and when it was true, unless it is not one.
-fn checked(now: Timestamp, term: Term<f64>) -> Result<(Timestamp, f64), Missing> {
-    match term {
-        Term::Known { value, age, .. } if value.is_finite() && value >= 0.0 => {
-            Ok((now - age, value))
-        }
-        Term::Known { .. } => Err(Missing::NotANumber),
-        Term::Unknown(missing) => Err(missing),
     }
 }

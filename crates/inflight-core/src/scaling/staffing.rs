@@ -49,7 +49,7 @@ pub struct Parts {
 }
 
 impl StaffingConfig {
-    /// The short window. *Units*: as every window here.
+    /// The short window.
     pub const FAST: Duration = Duration::from_secs(6);
     /// The long window.
     pub const SLOW: Duration = Duration::from_secs(30);

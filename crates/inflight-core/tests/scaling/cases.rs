@@ -459,7 +459,8 @@ fn unhealthy_replicas_that_are_replaced_are_no_maximum() {
         replicas: rows(&states),
         ..Reading::ready(4)
     };
-    for second in (0..300).step_by(2) {
+    steady(&mut scaler, 0, 20, &reading);
+    for second in (20..300).step_by(2) {
         scaler.observe(at(second), &reading.at(second));
         let decision = scaler.decide(at(second));
         assert_eq!(decision.desired, Replicas::new(6), "{decision}");

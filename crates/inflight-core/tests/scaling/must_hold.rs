@@ -153,7 +153,7 @@ fn a_sequential_client_that_pauses_keeps_one_replica() {
 
 #[test]
 fn constant_clients_never_get_more_slots_than_they_are() {
-    for clients in [1_usize, 2, 3, 5, 9, 17, 40] {
+    for clients in [1_usize, 2, 3, 9, 17] {
         for slots in [1, 2, 8] {
             let service = Service::Exponential(50 * MILLISECOND);
             let setup = Setup {
@@ -161,7 +161,7 @@ fn constant_clients_never_get_more_slots_than_they_are() {
                 think: 5 * MILLISECOND,
                 ..staffing(slots, 1, 64)
             };
-            let records = run(&setup, &[(3.0, Action::Clients(clients))], 600.0);
+            let records = run(&setup, &[(3.0, Action::Clients(clients))], 400.0);
             let most = u32::try_from(clients).unwrap().div_ceil(slots);
             assert!(
                 desired(&records, 0.0).all(|size| size <= most),

@@ -1,5 +1,7 @@
 //! What the `staffing` policy looks at: one model's load over its windows, and the fleet.
 
+use std::time::Duration;
+
 use super::StaffingConfig;
 use crate::decision::Input;
 use crate::ids::ModelIndex;
@@ -93,12 +95,7 @@ impl Load {
             queued_now,
             service: history.service_seconds(now, model, StaffingConfig::MEMORY, COMPLETIONS_MIN),
             trend: Trend::gather(situation, model),
-            peak: history.in_flight_max(
-                now,
-                model,
-                StaffingConfig::MEMORY,
-                std::time::Duration::ZERO,
-            ),
+            peak: history.in_flight_max(now, model, StaffingConfig::MEMORY, Duration::ZERO),
         })
     }
 }
@@ -109,7 +106,7 @@ impl Trend {
         let last = StaffingConfig::TREND;
         let before = 2 * last;
         let ago = |quantity, from, to| history.mean_between(now, model, quantity, from, to).ok();
-        let zero = std::time::Duration::ZERO;
+        let zero = Duration::ZERO;
         Some(Self {
             arrivals_last: ago(Quantity::Arrivals, last, zero)?,
             arrivals_before: ago(Quantity::Arrivals, before, last)?,
