@@ -198,7 +198,7 @@ async fn a_request_that_ended_is_counted_by_its_outcome() {
         ),
         (
             r#"inflight_wait_duration_seconds_count{fleet="hello"}"#,
-            1.0,
+            2.0,
         ),
         (r#"inflight_requests{fleet="hello",state="executing"}"#, 0.0),
     ];
