@@ -49,19 +49,19 @@ const PHASES: [Phase; 3] = [
     Phase {
         name: "sequential",
         clients: 1,
-        duration: Duration::from_secs(12),
+        duration: Duration::from_secs(10),
         shows: "one client, one request of 10 ms after the other: about 90 a second, one in flight",
     },
     Phase {
         name: "concurrent",
         clients: 12,
-        duration: Duration::from_secs(18),
+        duration: Duration::from_secs(26),
         shows: "12 clients at once, 2 slots a replica: 12 / 2 replicas",
     },
     Phase {
         name: "silence",
         clients: 0,
-        duration: Duration::from_secs(20),
+        duration: Duration::from_secs(14),
         shows: "nobody asks: after the idle grace of 5 s the fleet goes to zero",
     },
 ];
