@@ -11,5 +11,6 @@ mod gateway_leaving;
 mod gateway_streams;
 mod gateway_world;
 mod process_target;
+mod product;
 mod serve;
 mod tidy;

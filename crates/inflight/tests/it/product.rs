@@ -1,0 +1,203 @@
+//! The binary as its users meet it: its exit codes, its words, and the main job from end to end.
+
+mod instance;
+
+use std::net::TcpListener;
+use std::process::Command;
+
+use serde_json::Value;
+
+use instance::{INFLIGHT, Instance, PATIENCE, Scratch, fleet, fleet_of, get, gets, wait_until};
+
+/// Runs `inflight` to its end and returns its exit code and what it said.
+fn run(arguments: &[&str]) -> (Option<i32>, String) {
+    let output = Command::new(INFLIGHT).args(arguments).output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    (
+        output.status.code(),
+        String::from_utf8_lossy(&said).into_owned(),
+    )
+}
+
+#[test]
+fn a_wrong_configuration_ends_with_2_and_says_all_that_is_wrong() {
+    let scratch = Scratch::new();
+    let file = scratch.file(
+        "inflight.yaml",
+        r#"
+version: 1
+fleets:
+  - name: hello
+    slots: 0
+    replicas: { min: 9, max: 2 }
+    colour: blue
+    source: { gateway: { listen: "127.0.0.1:0", timeouts: { idle: -5s } } }
+    target: { process: { command: [no-such-command-anywhere, "{port}"] } }
+"#,
+    );
+    for command in ["run", "check"] {
+        let (code, said) = run(&[command, "-c", &file]);
+        assert_eq!(code, Some(2), "{said}");
+        let wanted = [
+            "line 5",
+            "slots",
+            "line 6",
+            "replicas",
+            "line 7",
+            "colour",
+            "line 8",
+            "-5s",
+            "line 9",
+            "no-such-command-anywhere",
+        ];
+        for word in wanted {
+            assert!(said.contains(word), "{word} is not in:\n{said}");
+        }
+    }
+}
+
+#[test]
+fn a_port_in_use_ends_with_1_and_names_the_address() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let scratch = Scratch::new();
+    let text = fleet("hello", &["__serve"], "").replace("127.0.0.1:0", &address);
+    let file = scratch.file("inflight.yaml", &format!("version: 1\nfleets:\n{text}"));
+    let (code, said) = run(&["run", "-c", &file]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains(&address) && said.contains("in use"), "{said}");
+}
+
+#[test]
+fn two_hundred_requests_at_once_at_zero_replicas_are_all_answered() {
+    let instance = Instance::start(&[fleet("hello", &["__serve", "--work", "100ms"], "")]);
+    assert_eq!(gets(instance.gateway(0), "/", 200), vec![200; 200]);
+}
+
+#[test]
+fn the_other_fleet_goes_on_beside_commands_that_fail_and_sizes_do_not_run_away() {
+    let instance = Instance::start(&[
+        fleet("good", &["__serve", "--work", "1ms"], ""),
+        fleet_of(
+            "exits",
+            &["sh", "-c", "echo cannot load the model >&2; exit 3"],
+            "min: 2, max: 4",
+        ),
+        fleet_of("silent", &["sleep", "600"], "min: 2, max: 4"),
+    ]);
+    // Demand on both, which they never meet.
+    let held: Vec<_> = (1..=2)
+        .flat_map(|index| (0..20).map(move |_| index))
+        .map(|index| instance::open(instance.gateway(index), "/"))
+        .collect();
+    wait_until(
+        || instance.said().contains("cannot load the model"),
+        "the last log line",
+    );
+    wait_until(
+        || instance.fleet("exits")["crashes"].as_u64() >= Some(2),
+        "two crashes",
+    );
+    assert_eq!(gets(instance.gateway(0), "/", 20), vec![200; 20]);
+    for name in ["exits", "silent"] {
+        let replicas = instance.fleet(name)["replicas"].clone();
+        let there = replicas["starting"].as_u64().unwrap() + replicas["ready"].as_u64().unwrap();
+        assert!(there <= 4 && replicas["ready"] == 0, "{name}: {replicas}");
+    }
+    let said = instance.said();
+    assert!(said.contains('3') && said.contains("exits"), "{said}");
+    drop(held);
+}
+
+#[test]
+fn sigterm_answers_what_was_accepted_and_ends_with_0() {
+    let mut instance = Instance::start(&[fleet_of(
+        "hello",
+        &["__serve", "--work", "500ms"],
+        "min: 2, max: 2",
+    )]);
+    wait_until(
+        || instance.fleet("hello")["replicas"]["ready"] == 2,
+        "two replicas",
+    );
+    let gateway = instance.gateway(0);
+    let clients = std::thread::spawn(move || gets(gateway, "/", 12));
+    wait_until(
+        || instance.fleet("hello")["load"]["in_flight"] == 12.0,
+        "12 in flight",
+    );
+    assert_eq!(instance.terminate(), Some(0), "{}", instance.said());
+    assert_eq!(clients.join().unwrap(), vec![200; 12]);
+    assert_eq!(instance.replicas(), Vec::<String>::new());
+}
+
+#[test]
+fn our_own_sigkill_leaves_no_replica_behind() {
+    let mut instance = Instance::start(&[fleet_of("hello", &["__serve"], "min: 3, max: 3")]);
+    wait_until(
+        || instance.fleet("hello")["replicas"]["ready"] == 3,
+        "three replicas",
+    );
+    assert!(instance.replicas().len() >= 3);
+    instance.kill();
+    wait_until(|| instance.replicas().is_empty(), "nothing left behind");
+}
+
+#[test]
+fn a_killed_replica_costs_no_get_and_a_new_one_comes() {
+    let instance = Instance::start(&[fleet_of(
+        "hello",
+        &["__serve", "--work", "20ms"],
+        "min: 2, max: 2",
+    )]);
+    wait_until(
+        || instance.fleet("hello")["replicas"]["ready"] == 2,
+        "two replicas",
+    );
+    let gateway = instance.gateway(0);
+    let clients = std::thread::spawn(move || {
+        (0..100)
+            .flat_map(|_| gets(gateway, "/", 8))
+            .filter(|&status| status != 200)
+            .count()
+    });
+    instance.kill_a_server();
+    wait_until(|| instance.fleet("hello")["crashes"] == 1, "the crash");
+    wait_until(
+        || instance.fleet("hello")["replicas"]["ready"] == 2,
+        "two replicas again",
+    );
+    assert_eq!(clients.join().unwrap(), 0, "{}", instance.said());
+    let load = instance.fleet("hello")["load"].clone();
+    for count in ["in_flight", "executing", "queued"] {
+        assert_eq!(load[count], 0.0, "{load}");
+    }
+}
+
+#[test]
+fn the_demonstration_needs_one_replica_for_one_client_and_loses_nothing() {
+    let scratch = Scratch::new();
+    let summary = scratch.path("demo.json");
+    let (code, said) = run(&["demo", "--json", &summary]);
+    assert_eq!(code, Some(0), "{said}");
+    let summary: Value = serde_json::from_str(&std::fs::read_to_string(summary).unwrap()).unwrap();
+    assert_eq!(
+        (&summary["lost"], &summary["refused"]),
+        (&Value::from(0), &Value::from(0))
+    );
+    assert!(summary["requests"].as_u64() > Some(100), "{summary}");
+    let phases = summary["phases"].as_array().unwrap();
+    let of = |phase: usize, key: &str| phases[phase][key].as_u64().unwrap();
+    assert_eq!((of(0, "clients"), of(0, "replicas_max")), (1, 1), "{said}");
+    assert!((2..=6).contains(&of(1, "replicas_max")), "{said}");
+    assert_eq!((of(2, "clients"), of(2, "replicas_end")), (0, 0), "{said}");
+}
+
+#[test]
+fn an_idle_instance_answers_its_probes() {
+    let instance = Instance::start(&[fleet("hello", &["__serve"], "")]);
+    for path in ["/healthz", "/readyz", "/metrics", "/api/v1/fleets"] {
+        let (status, body) = get(instance.admin(), path, PATIENCE).unwrap();
+        assert_eq!(status, 200, "{path}: {body}");
+    }
+}
