@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use inflight_core::load::ReplicaState;
 use inflight_core::scaling::Scaler;
-use inflight_core::{Decision, ReplicaId, Timestamp};
+use inflight_core::{Decision, ReplicaId, Replicas, Timestamp};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
@@ -126,9 +126,8 @@ impl Control {
     }
 
     fn on_tick(&mut self) {
-        let now = self.fleet.clock().now();
+        let now = self.observe();
         self.next_tick = now + READ_EVERY.min(self.decide_every);
-        self.observe(now);
         if now >= self.next_decision {
             self.decide(now);
         }
@@ -138,17 +137,20 @@ impl Control {
     fn on_changed(&mut self) {
         self.drained.extend(self.fleet.take_drained());
         self.tell_drained();
-        if self.fleet.waits_at_zero() {
-            let now = self.fleet.clock().now();
-            self.observe(now);
+        // A fleet that is to have replicas and has none yet gains nothing from another decision.
+        let is_at_zero = self.fleet.board().desired() == Replicas::ZERO;
+        if is_at_zero && self.fleet.waits_at_zero() {
+            let now = self.observe();
             self.decide(now);
         }
     }
 
-    fn observe(&mut self, now: Timestamp) {
-        let mut observation = self.fleet.observe();
+    /// Returns the moment of the reading, which is that of the decision too.
+    fn observe(&mut self) -> Timestamp {
+        let (read_at, mut observation) = self.fleet.observe();
         observation.started.append(&mut self.started);
-        self.scaler.observe(now, &observation);
+        self.scaler.observe(read_at, &observation);
+        read_at
     }
 
     fn decide(&mut self, now: Timestamp) {
@@ -231,12 +233,8 @@ impl Control {
                     .set_endpoint(replica, address, ReplicaState::Draining);
             }
             ReplicaChange::Gone { why, unexpected } => {
-                if unexpected {
-                    warn!(fleet, replica = index, why, "replica ended by itself");
-                    self.fleet.board().crashes += 1;
-                } else {
-                    info!(fleet, replica = index, why, "replica stopped");
-                }
+                info!(fleet, replica = index, unexpected, why, "replica ended");
+                self.fleet.board().crashes += u64::from(unexpected);
                 self.drained.retain(|&drained| drained != replica);
                 self.fleet.remove_endpoint(replica);
             }
@@ -247,9 +245,7 @@ impl Control {
         let Some(mut link) = self.target.take() else {
             return;
         };
-        if link.commands.send(TargetCommand::Stop).await.is_err() {
-            return;
-        }
+        // A target whose commands end stops everything; it may be waiting for us to hear it.
         drop(link.commands);
         while let Some(event) = link.events.recv().await {
             if let ReplicaChange::Gone { .. } = event.change {

@@ -207,11 +207,16 @@ impl Fleet {
         self.lock().replicas.contains_key(&replica)
     }
 
-    /// Reads the load for the scaler.
+    /// Reads the load for the scaler, with the moment that it is of.
+    ///
+    /// The clock is read under the lock: a reading that is dated even a microsecond before its
+    /// totals makes the mean of one sequential client more than one.
     #[must_use]
-    pub fn observe(&self) -> Observation {
-        let now = self.clock.now();
-        self.with_gate(|state, _| state.gate.observe(now))
+    pub fn observe(&self) -> (Timestamp, Observation) {
+        self.with_gate(|state, _| {
+            let now = self.clock.now();
+            (now, state.gate.observe(now))
+        })
     }
 
     /// Reads the load for people and metrics, changing nothing.

@@ -37,7 +37,9 @@ pub struct Running {
     /// Ends the gateways: they accept nothing more and finish what they have.
     drain: watch::Sender<bool>,
     gateways: JoinSet<()>,
-    controls: Vec<(oneshot::Sender<()>, JoinHandle<()>)>,
+    controls: JoinSet<()>,
+    /// Ends the control loops.
+    stops: Vec<oneshot::Sender<()>>,
     targets: JoinSet<()>,
     end_api: oneshot::Sender<()>,
     api: JoinHandle<()>,
@@ -66,7 +68,8 @@ impl Running {
             draining,
             fleets: Vec::new(),
             gateways: JoinSet::new(),
-            controls: Vec::new(),
+            controls: JoinSet::new(),
+            stops: Vec::new(),
             targets: JoinSet::new(),
         };
         let admin_address = admin.address();
@@ -89,6 +92,7 @@ impl Running {
             drain,
             gateways: parts.gateways,
             controls: parts.controls,
+            stops: parts.stops,
             targets: parts.targets,
             end_api,
             api,
@@ -109,6 +113,17 @@ impl Running {
             .map(|(fleet, address)| (Arc::clone(fleet), *address))
     }
 
+    /// Waits until a part ends that nobody told to: a fault of ours, after which the rest is not
+    /// to be trusted with a fleet.
+    pub async fn failed(&mut self) -> &'static str {
+        tokio::select! {
+            Some(_) = self.gateways.join_next() => "a gateway",
+            Some(_) = self.controls.join_next() => "a control loop",
+            Some(_) = self.targets.join_next() => "a target",
+            _ = &mut self.api => "the admin API",
+        }
+    }
+
     /// Ends everything in order: the gateways finish what was accepted, with the control loops
     /// still serving what waits; then the replicas are stopped; then the API.
     ///
@@ -116,18 +131,20 @@ impl Running {
     /// A part of ours ended by a panic.
     pub async fn stop(mut self) -> anyhow::Result<()> {
         info!("stopping: finishing what was accepted");
+        for (fleet, _) in &self.fleets {
+            fleet.board().is_listening = false;
+        }
         self.drain.send_replace(true);
         let mut failure = None;
         while let Some(ended) = self.gateways.join_next().await {
             failure = failure.or(ended.err());
         }
-        let (stops, handles): (Vec<_>, Vec<_>) = self.controls.into_iter().unzip();
-        for stop in stops {
+        for stop in self.stops {
             // A loop that ended by itself needs no telling; its handle says why.
             stop.send(()).ok();
         }
-        for handle in handles {
-            failure = failure.or(handle.await.err());
+        while let Some(ended) = self.controls.join_next().await {
+            failure = failure.or(ended.err());
         }
         while let Some(ended) = self.targets.join_next().await {
             failure = failure.or(ended.err());
@@ -148,14 +165,17 @@ struct Parts {
     draining: watch::Receiver<bool>,
     fleets: Vec<(Arc<Fleet>, SocketAddr)>,
     gateways: JoinSet<()>,
-    controls: Vec<(oneshot::Sender<()>, JoinHandle<()>)>,
+    controls: JoinSet<()>,
+    stops: Vec<oneshot::Sender<()>>,
     targets: JoinSet<()>,
 }
 
 impl Parts {
     fn start_fleet(&mut self, config: &FleetConfig, gateway: Gateway) -> anyhow::Result<()> {
         let now = self.clock.now();
-        let gate = Gate::new(wiring::gate(config), now);
+        let mut gate = Gate::new(wiring::gate(config), now);
+        // Sessions that an earlier process of ours knew are not new.
+        gate.on_restart(now);
         let mut board = Board::new(
             config.scaling.policy.name(),
             config.models.first().map_or(1, |model| model.slots.get()),
@@ -179,8 +199,8 @@ impl Parts {
         let scaler = Scaler::new(scaling, now, current);
         let control = Control::new(Arc::clone(&fleet), scaler, decide_every, target);
         let (stop, stopped) = oneshot::channel();
-        self.controls
-            .push((stop, tokio::spawn(control.run(stopped))));
+        self.stops.push(stop);
+        self.controls.spawn(control.run(stopped));
 
         let mut draining = self.draining.clone();
         let shutdown = async move {

@@ -56,7 +56,6 @@ pub struct Gate {
     /// When the fleet last changed between having a ready replica and having none.
     ready_changed: Timestamp,
     at_max: bool,
-    closed: bool,
     ended: [u64; 4],
     refused: Refused,
     outputs: VecDeque<Output>,
@@ -110,7 +109,6 @@ impl Gate {
             inflation: Inflation::new(now),
             ready_changed: now,
             at_max: false,
-            closed: false,
             ended: [0; 4],
             refused: Refused::default(),
             outputs: VecDeque::new(),
@@ -307,12 +305,6 @@ impl Gate {
     pub fn on_restart(&mut self, now: Timestamp) {
         let now = self.advance(now);
         self.sessions.on_restart(now);
-    }
-
-    /// Refuses every further arrival; whoever is in flight goes on.
-    pub fn close(&mut self, now: Timestamp) {
-        self.advance(now);
-        self.closed = true;
     }
 
     /// Does what was due by `now` and returns the time that counts.

@@ -31,8 +31,6 @@ pub enum RefusalReason {
     DeadlineExpired,
     /// It waited as long as it may, and no replica became ready.
     ColdWaitExpired,
-    /// This gate takes no further request.
-    ShuttingDown,
 }
 
 /// Refused requests, counted by reason.
@@ -41,7 +39,7 @@ pub struct Refused([u64; RefusalReason::ALL.len()]);
 
 impl RefusalReason {
     /// Every reason, in the order of declaration.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 7] = [
         Self::Overloaded,
         Self::QueueFull,
         Self::QueueBytes,
@@ -49,7 +47,6 @@ impl RefusalReason {
         Self::WaitExpired,
         Self::DeadlineExpired,
         Self::ColdWaitExpired,
-        Self::ShuttingDown,
     ];
 
     /// Returns the name that metrics and response headers carry.
@@ -63,7 +60,6 @@ impl RefusalReason {
             Self::WaitExpired => "wait_expired",
             Self::DeadlineExpired => "deadline_expired",
             Self::ColdWaitExpired => "cold_wait_expired",
-            Self::ShuttingDown => "shutting_down",
         }
     }
 
@@ -72,7 +68,7 @@ impl RefusalReason {
     #[must_use]
     pub const fn is_no_capacity(self) -> bool {
         match self {
-            Self::NoReplica | Self::ColdWaitExpired | Self::ShuttingDown => true,
+            Self::NoReplica | Self::ColdWaitExpired => true,
             Self::Overloaded
             | Self::QueueFull
             | Self::QueueBytes
@@ -119,7 +115,7 @@ mod tests {
             refused.count(reason);
         }
         assert!(refused.iter().all(|(_, count)| count == 1));
-        assert_eq!(refused.total(), 8);
+        assert_eq!(refused.total(), 7);
         let mut names: Vec<_> = RefusalReason::ALL.map(RefusalReason::name).into();
         names.sort_unstable();
         names.dedup();

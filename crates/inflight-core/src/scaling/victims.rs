@@ -75,7 +75,7 @@ mod tests {
             row(5, ReplicaState::Unhealthy, 9),
             row(6, ReplicaState::Draining, 0),
         ];
-        assert_eq!(chosen(&rows, 5), []);
+        assert_eq!(chosen(&rows, 5), Vec::<u64>::new());
         assert_eq!(chosen(&rows, 3), [5, 3]);
         assert_eq!(chosen(&rows, 0), [5, 3, 4, 1, 2]);
     }

@@ -31,7 +31,6 @@ enum Step {
     Wait(u64),
     Back(u64),
     Observe,
-    Close,
 }
 
 fn outcome() -> impl Strategy<Value = Outcome> {
@@ -72,7 +71,6 @@ fn step() -> impl Strategy<Value = Step> {
         50 => (0..60_u64).prop_map(Step::Wait),
         5 => (0..5000_u64).prop_map(Step::Back),
         10 => Just(Step::Observe),
-        1 => Just(Step::Close),
     ]
 }
 
@@ -94,7 +92,6 @@ struct Pair {
     gate: Gate,
     reference: Reference,
     ended: Vec<Ticket>,
-    closed: bool,
     /// Refused after they had waited.
     expired: u64,
     /// Refused on arrival.
@@ -107,7 +104,6 @@ impl Pair {
             gate: Gate::new(small_config(), ms(0)),
             reference: Reference::new(small_config(), ms(0)),
             ended: Vec::new(),
-            closed: false,
             expired: 0,
             turned_away: 0,
         }
@@ -221,10 +217,6 @@ impl Pair {
                 self.call(earlier, |gate| gate.on_timeout(earlier)).1
             }
             Step::Observe => self.call(now, |gate| gate.observe(now)).1,
-            Step::Close => {
-                self.closed = true;
-                self.call(now, |gate| gate.close(now)).1
-            }
         };
         self.apply(&drained, &outputs);
         self.check();
@@ -234,9 +226,7 @@ impl Pair {
         let (answer, outputs) = self.call(now, |gate| gate.on_arrival(now, arrival));
         let model = arrival.model.0;
         let usable = self.reference.usable(model, None);
-        let objection = if self.closed {
-            Some(RefusalReason::ShuttingDown)
-        } else if arrival.deadline.is_some_and(|deadline| deadline <= now) {
+        let objection = if arrival.deadline.is_some_and(|deadline| deadline <= now) {
             Some(RefusalReason::DeadlineExpired)
         } else if usable.is_empty() {
             self.reference.queue_objection()

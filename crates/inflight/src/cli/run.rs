@@ -8,7 +8,7 @@ use std::thread::available_parallelism;
 use anyhow::Context as _;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tracing::warn;
+use tracing::{error, warn};
 
 use super::{ConfigFile, USAGE};
 use crate::config::Config;
@@ -70,10 +70,16 @@ fn serve(config: Config) -> anyhow::Result<ExitCode> {
     let runtime = runtime()?;
     runtime.block_on(async {
         let mut signals = Signals::listen()?;
-        let running = Running::start(config).await?;
-        signals.wait().await;
+        let mut running = Running::start(config).await?;
+        let code = tokio::select! {
+            () = signals.wait() => ExitCode::SUCCESS,
+            part = running.failed() => {
+                error!(part, "a part of ours ended by itself: stopping the rest");
+                ExitCode::FAILURE
+            }
+        };
         tokio::select! {
-            stopped = running.stop() => stopped.map(|()| ExitCode::SUCCESS),
+            stopped = running.stop() => stopped.map(|()| code),
             () = signals.wait() => {
                 // The replicas end with their control channels.
                 warn!("told to stop twice: ending at once");

@@ -228,7 +228,7 @@ async fn a_sequential_client_is_never_two() {
         assert_eq!(echoed.collect().await.unwrap().to_bytes(), "again");
     }
     assert_eq!(replica.seen.in_flight_max.load(Ordering::SeqCst), 1);
-    let most = world.fleet.observe().models[0]
+    let most = world.fleet.observe().1.models[0]
         .in_flight_max
         .known()
         .map(Occupancy::get);

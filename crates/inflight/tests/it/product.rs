@@ -156,10 +156,9 @@ fn a_killed_replica_costs_no_get_and_a_new_one_comes() {
     );
     let gateway = instance.gateway(0);
     let clients = std::thread::spawn(move || {
-        (0..100)
-            .flat_map(|_| gets(gateway, "/", 8))
-            .filter(|&status| status != 200)
-            .count()
+        // Few enough for the admission gate, which closes at three for each that is executed.
+        let answers = (0..200).flat_map(|_| gets(gateway, "/", 3));
+        answers.filter(|&status| status != 200).collect::<Vec<_>>()
     });
     instance.kill_a_server();
     wait_until(|| instance.fleet("hello")["crashes"] == 1, "the crash");
@@ -167,7 +166,7 @@ fn a_killed_replica_costs_no_get_and_a_new_one_comes() {
         || instance.fleet("hello")["replicas"]["ready"] == 2,
         "two replicas again",
     );
-    assert_eq!(clients.join().unwrap(), 0, "{}", instance.said());
+    assert_eq!(clients.join().unwrap(), Vec::<u16>::new());
     let load = instance.fleet("hello")["load"].clone();
     for count in ["in_flight", "executing", "queued"] {
         assert_eq!(load[count], 0.0, "{load}");

@@ -12,8 +12,6 @@ use crate::units::{Bytes, count_as_f64};
 /// Told to a refused caller when nothing completed lately: long enough for a few requests of
 /// ordinary length, short enough to come back soon after a start.
 const RETRY_UNKNOWN: Duration = Duration::from_secs(5);
-/// Told while shutting down: another instance can take the request at once.
-const RETRY_ELSEWHERE: Duration = Duration::from_secs(1);
 
 impl Gate {
     pub(super) fn expire(&mut self) {
@@ -65,7 +63,6 @@ impl Gate {
         self.refused.count(reason);
         let retry_after = match reason {
             RefusalReason::DeadlineExpired => None,
-            RefusalReason::ShuttingDown => Some(RETRY_ELSEWHERE),
             RefusalReason::Overloaded
             | RefusalReason::QueueFull
             | RefusalReason::QueueBytes
@@ -86,9 +83,6 @@ impl Gate {
 
     /// Returns why a request is not let in, whether or not a slot is free.
     pub(super) fn objection(&self, now: Timestamp, arrival: &Arrival) -> Option<RefusalReason> {
-        if self.closed {
-            return Some(RefusalReason::ShuttingDown);
-        }
         if arrival.deadline.is_some_and(|deadline| deadline <= now) {
             return Some(RefusalReason::DeadlineExpired);
         }

@@ -45,7 +45,7 @@ pub(crate) struct Answer {
 impl Instance {
     pub(crate) async fn start(names: &[&str]) -> Self {
         let clock = Clock::start();
-        let fleets = names.iter().map(|name| fleet(name, clock)).collect();
+        let fleets = names.iter().map(|name| fleet_named(name, clock)).collect();
         let api = Api { fleets, clock };
         let listener = AdminListener::bind((Ipv4Addr::LOCALHOST, 0).into())
             .await
@@ -131,7 +131,7 @@ impl Answer {
     }
 }
 
-fn fleet(name: &str, clock: Clock) -> Arc<Fleet> {
+pub(crate) fn fleet_named(name: &str, clock: Clock) -> Arc<Fleet> {
     let gate = GateConfig {
         models: vec![ModelConfig {
             slots: Slots::new(2).unwrap(),
