@@ -2,13 +2,13 @@
 """From zero: one request waits the process's own start time + at most 50 ms; 200 requests of
 100 ms at once at zero replicas are all answered."""
 
-import re
 import statistics
 import subprocess
 import sys
 import time
+import urllib.request
 
-from harness import Product, fleet, free_port, load, tally
+from harness import BINARY, Product, fleet, free_port
 
 failed = False
 REPEAT = 7
@@ -16,7 +16,6 @@ REPEAT = 7
 
 def own_start_time(binary, delay):
     """How long the server needs by itself, without us, from its start to its first good answer."""
-    import urllib.request
     port = free_port()
     begin = time.time()
     process = subprocess.Popen([binary, "__serve", "--port", str(port), "--start-delay", delay])
@@ -31,8 +30,6 @@ def own_start_time(binary, delay):
         process.kill()
         process.wait()
 
-
-from harness import BINARY
 
 for delay in ("0ms", "500ms", "2s"):
     own, waits = [], []

@@ -52,7 +52,9 @@ class Product:
         path.write_text(f'version: 1\nadmin: {{ listen: "127.0.0.1:{self.admin_port}" }}\nfleets:\n' + "".join(fleets))
         self.log_path = pathlib.Path(log or pathlib.Path(self.folder.name) / "log")
         self.log = open(self.log_path, "w")
-        self.process = subprocess.Popen([BINARY, "run", "-c", path], stdout=self.log, stderr=self.log)
+        self.mark = f"INFLIGHT_SEEN={self.folder.name}"
+        self.process = subprocess.Popen([BINARY, "run", "-c", path], stdout=self.log, stderr=self.log,
+                                        env={**os.environ, "INFLIGHT_SEEN": self.folder.name})
         self.wait_until(lambda: self.get("/readyz") is not None, 20, "ready")
 
     def __enter__(self):
@@ -146,14 +148,15 @@ def mean_in_flight(product, name):
     return since_last
 
 
-def replica_processes():
-    """The command lines of this product's replicas that are alive now."""
+def replica_processes(product):
+    """The command lines of what this product started and is alive: all carry its mark."""
     found = []
-    for entry in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+    for entry in pathlib.Path("/proc").glob("[0-9]*"):
         try:
-            words = entry.read_bytes().split(b"\0")
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+            marked = product.mark.encode() in (entry / "environ").read_bytes()
         except OSError:
             continue
-        if len(words) > 1 and words[1] in (b"__serve", b"__replica"):
-            found.append((int(entry.parent.name), b" ".join(words).decode()))
+        if marked and words[0] and int(entry.name) != product.process.pid:
+            found.append((int(entry.name), b" ".join(words).decode()))
     return found

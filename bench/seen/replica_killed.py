@@ -44,7 +44,7 @@ with Product(text) as product:
     kills = 0
     for _ in range(5):
         time.sleep(3)
-        victims = [pid for pid, words in replica_processes() if "__serve" in words and "__replica" not in words]
+        victims = [pid for pid, words in replica_processes(product) if "__serve" in words and "__replica" not in words]
         os.kill(victims[0], signal.SIGKILL)
         kills += 1
     for thread in threads:

@@ -21,10 +21,9 @@ for attempt in range(3):
         product.process.send_signal(signal.SIGTERM)
         code = product.process.wait(70)
         took = time.time() - begin
-        answered = product.log_path.read_text()
         seen = tally(running)
         # Clients go on after the listener closed: what they sent then was never accepted.
-        left = replica_processes()
+        left = replica_processes(product)
         good = code == 0 and seen["broken"] == 0 and not left
         failed |= not good
         print(f"{'ok  ' if good else 'FAIL'} SIGTERM with {inside:.0f} in flight: exit {code} after {took:.1f} s, "
@@ -36,11 +35,11 @@ for attempt in range(3):
         product.wait_until(lambda: product.fleet("stop")["replicas"]["ready"] == 4, 30, "at 4 replicas")
         running = load(port, 8, 2)
         time.sleep(1)
-        before = len(replica_processes())
+        before = len(replica_processes(product))
         product.process.kill()
         product.process.wait()
         time.sleep(2)
-        left = replica_processes()
+        left = replica_processes(product)
         tally(running)
         failed |= bool(left)
         print(f"{'ok  ' if not left else 'FAIL'} SIGKILL of ours with {before} processes of replicas: {len(left)} left after 2 s", flush=True)

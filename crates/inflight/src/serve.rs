@@ -2,9 +2,9 @@
 //!
 //! `GET /healthz` and the gRPC health check are answered at once, everything else after the time
 //! that a request takes, with status 200 or the one in `?status=503`, as JSON that tells how many
-//! requests it executed at once. It never holds
-//! a request back: more than `slots` at once are counted as violations, so that a test can see
-//! that whoever stands in front kept to the slots. SIGTERM lets running requests end.
+//! requests it executed at once. It never holds a request back: more than `slots` at once are
+//! counted as violations, so that a test can see that whoever stands in front kept to the slots.
+//! SIGTERM lets running requests end.
 
 use std::convert::Infallible;
 use std::io::{self, Write as _};

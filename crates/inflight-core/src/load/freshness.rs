@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-/// How a value was got, since estimators differ in bias and lag (`docs/measuring.md`).
+/// How a value was got, since estimators differ in bias and lag (`docs/policies.md`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Estimator {
     /// Counted up and down at every event; its integral over time is exact.

@@ -106,6 +106,16 @@ impl InFlight {
         request_seconds(self.peak_integral(now))
     }
 
+    /// Returns the part of [`peak_seconds`](Self::peak_seconds) that is of whole buckets, and how
+    /// long ago the last of them ended: what windows are to be taken over, since a bucket that is
+    /// cut counts its maximum for time before the request that made it.
+    #[must_use]
+    pub fn whole_bucket_peak_seconds(&self, now: Timestamp) -> (f64, Duration) {
+        let this = self.advanced(now);
+        let since = Duration::from_nanos(this.at.as_nanos() - this.bucket_start);
+        (request_seconds(this.peak_closed), since)
+    }
+
     /// Returns the largest count since the previous call, the count at `now` included, and starts
     /// again from `now`.
     pub fn take_max(&mut self, now: Timestamp) -> u64 {

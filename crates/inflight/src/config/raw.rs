@@ -37,7 +37,7 @@ section! {
     File {
         /// The version of the file's format.
         version: u32 = required, 1..=1;
-        /// The page, the API, the metrics and the health checks.
+        /// The API, the metrics and the health checks.
         admin: Admin = "{}";
         /// The fleets, each independent of the others.
         fleets: Vec<Fleet> = required, Items { count: 1..=10_000, each: () };

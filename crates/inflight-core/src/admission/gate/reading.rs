@@ -4,7 +4,7 @@ use super::Gate;
 use crate::admission::inflation::Counts;
 use crate::admission::refusal::Refused;
 use crate::admission::request::Outcome;
-use crate::load::{InFlight, Level, Missing, ModelLoad, Observation, ReplicaView, Term};
+use crate::load::{Estimator, InFlight, Level, Missing, ModelLoad, Observation, ReplicaView, Term};
 use crate::time::Timestamp;
 use crate::units::{Bytes, Occupancy, count_as_f64, request_seconds};
 
@@ -53,7 +53,12 @@ impl Gate {
     /// start again from here. How long replicas took to start is left to the caller.
     pub fn observe(&mut self, now: Timestamp) -> Observation {
         let now = self.advance(now);
-        let peak_seconds = Term::exact(self.in_flight.peak_seconds(now));
+        let (value, age) = self.in_flight.whole_bucket_peak_seconds(now);
+        let peak_seconds = Term::Known {
+            value,
+            age,
+            estimator: Estimator::Exact,
+        };
         let models = self.models.iter_mut().map(|model| {
             let (in_flight, executing) = (&model.in_flight, &model.executing);
             let queued = in_flight.count() - executing.count();

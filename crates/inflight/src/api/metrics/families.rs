@@ -123,7 +123,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         name: "inflight_refused",
         kind: Kind::Counter,
-        help: "Requests that were refused and never reached a replica, by reason",
+        help: "Requests that were refused, on arrival or after waiting, by reason",
         samples: |reading| {
             let refused = reading.load.refused.iter();
             by(

@@ -49,7 +49,7 @@ section! {
 section! {
     /// One model of a fleet.
     Model {
-        /// Its name, in metric labels and in the API.
+        /// Its name.
         name: String = required, NAME;
         /// How the paths of its requests begin, in whole segments; the longest that fits wins. A
         /// request that fits none belongs to the first model.
