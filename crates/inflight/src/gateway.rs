@@ -15,6 +15,7 @@ mod pulse;
 mod refusal;
 mod route;
 mod straggler;
+mod tunnel;
 mod upload;
 mod upstream;
 

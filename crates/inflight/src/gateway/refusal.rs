@@ -96,6 +96,7 @@ fn grpc_status(fault: &Fault) -> GrpcStatus {
         Fault::Connect { .. }
         | Fault::ConnectTimeout { .. }
         | Fault::NoHttp2 { .. }
+        | Fault::UnaskedUpgrade
         | Fault::Reset { .. }
         | Fault::BrokenOff
         | Fault::ClientStalled

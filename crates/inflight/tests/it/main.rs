@@ -9,6 +9,7 @@ mod gateway_cases;
 mod gateway_faults;
 mod gateway_leaving;
 mod gateway_streams;
+mod gateway_upgrades;
 mod gateway_world;
 mod process_target;
 mod serve;
