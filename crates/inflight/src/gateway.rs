@@ -7,6 +7,7 @@
 mod body;
 mod config;
 mod connection;
+mod deadline;
 mod fault;
 mod headers;
 mod listener;

@@ -22,6 +22,7 @@ use super::Shared;
 use super::body::{Hold, ResponseBody};
 use super::config::{SessionBy, UpstreamProtocol};
 use super::connection::{Client, OpenRequest};
+use super::deadline::grpc_timeout;
 use super::fault::Fault;
 use super::headers::{self, Caller, Rejection};
 use super::pulse::Pulse;
@@ -90,7 +91,7 @@ pub(super) async fn handle(
     caller.is_upgrade &=
         incoming.is_end_stream() && shared.config.upstream != UpstreamProtocol::Http2;
     let upgrade = head.extensions.remove::<OnUpgrade>();
-    let permit = match admit(&shared, &client, &head) {
+    let permit = match admit(&shared, &client, &head, caller) {
         Ok(permit) => permit,
         Err(stop) => {
             let is_unread = !incoming.is_end_stream();
@@ -118,16 +119,24 @@ pub(super) async fn handle(
 }
 
 /// Lets a request in; `None` is for one that is not counted.
-fn admit(shared: &Shared, client: &Client, head: &Parts) -> Result<Option<Permit>, Stop> {
+fn admit(
+    shared: &Shared,
+    client: &Client,
+    head: &Parts,
+    caller: Caller,
+) -> Result<Option<Permit>, Stop> {
     headers::check(head, &shared.hop).map_err(Stop::Rejected)?;
     let Route::Counted { model, first_call } = shared.routes.of(head.uri.path()) else {
         return Ok(None);
     };
+    let timeout = caller.is_grpc.then(|| grpc_timeout(&head.headers));
     let arrival = Arrival {
         model,
         session: Some(session(shared, client, head)),
         first_call,
-        deadline: None,
+        deadline: timeout
+            .flatten()
+            .map(|timeout| shared.fleet.clock().now() + timeout),
         draw: fastrand::u64(..),
     };
     shared

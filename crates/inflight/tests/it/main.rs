@@ -8,6 +8,7 @@ mod api;
 mod gateway_cases;
 mod gateway_faults;
 mod gateway_leaving;
+mod gateway_protocols;
 mod gateway_streams;
 mod gateway_upgrades;
 mod gateway_world;
