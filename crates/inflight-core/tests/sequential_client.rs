@@ -1,5 +1,9 @@
 //! The second observation, through the gate and the scaler together: one client that sends one
 //! request after the other is one, however short its requests are.
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test fails by panicking, its fixtures too"
+)]
 
 use std::time::Duration;
 
@@ -73,7 +77,7 @@ fn largest_size(policy: Policy) -> Replicas {
         };
         let ticket = gate.on_arrival(at(begin), arrival).unwrap();
         // The first request, as at zero, and then every two seconds.
-        if (begin - FIRST) % 2000 == 0 {
+        if (begin - FIRST).is_multiple_of(2000) {
             decide(&mut gate, at(begin));
         }
         gate.on_end(at(begin + 10), ticket, Outcome::Completed);

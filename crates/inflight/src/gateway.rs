@@ -7,6 +7,7 @@
 mod body;
 mod config;
 mod connection;
+mod deadline;
 mod fault;
 mod headers;
 mod listener;
@@ -15,6 +16,7 @@ mod pulse;
 mod refusal;
 mod route;
 mod straggler;
+mod tunnel;
 mod upload;
 mod upstream;
 

@@ -130,7 +130,9 @@ impl Gate {
         // Whoever waits for this model could not use a slot that is free, or would have it.
         let place = self.pick(model, None, arrival.draw);
         if place.is_none()
-            && let Some(reason) = self.queue_objection()
+            && let Some(reason) = self
+                .queue_objection()
+                .or_else(|| self.lateness(now, model, arrival.deadline))
         {
             return Err(self.refuse(now, model, reason));
         }

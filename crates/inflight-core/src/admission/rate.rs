@@ -40,6 +40,14 @@ impl CompletionRate {
     /// Returns how long `ahead` requests take at the present rate, from 1 s to 60 s; `None` when
     /// nothing completed in the last ten seconds, since then the rate is unknown.
     pub(super) fn time_for(&mut self, now: Timestamp, ahead: u64) -> Option<Duration> {
+        self.seconds_for(now, ahead).map(|seconds| {
+            let wait = Duration::try_from_secs_f64(seconds).unwrap_or(WAIT_MAX);
+            wait.clamp(WAIT_MIN, WAIT_MAX)
+        })
+    }
+
+    /// Returns the same, in seconds and without bounds.
+    pub(super) fn seconds_for(&mut self, now: Timestamp, ahead: u64) -> Option<f64> {
         self.advance(now);
         let completions: u64 = self.bins.iter().copied().map(u64::from).sum();
         if completions == 0 {
@@ -49,9 +57,7 @@ impl CompletionRate {
         let start = Timestamp::from_nanos(window_start).max(self.since);
         let window = now.since(start).max(WAIT_MIN);
         let rate = count_as_f64(completions) / window.as_secs_f64();
-        let seconds = count_as_f64(ahead) / rate;
-        let wait = Duration::try_from_secs_f64(seconds).unwrap_or(WAIT_MAX);
-        Some(wait.clamp(WAIT_MIN, WAIT_MAX))
+        Some(count_as_f64(ahead) / rate)
     }
 
     fn advance(&mut self, now: Timestamp) {

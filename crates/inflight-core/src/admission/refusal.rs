@@ -27,7 +27,7 @@ pub enum RefusalReason {
     NoReplica,
     /// It waited as long as it may for a slot.
     WaitExpired,
-    /// The client's own deadline passed before a slot was free.
+    /// The client's own deadline passed before a slot was free, or certainly would have.
     DeadlineExpired,
     /// It waited as long as it may, and no replica became ready.
     ColdWaitExpired,

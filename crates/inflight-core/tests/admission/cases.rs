@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use inflight_core::admission::{
-    EndpointState, Gate, GateConfig, Outcome, Output, QueueBounds, Refusal, RefusalReason,
+    Arrival, EndpointState, Gate, GateConfig, Outcome, Output, QueueBounds, Refusal, RefusalReason,
 };
 use inflight_core::load::ReplicaView;
 use inflight_core::{Bytes, ModelIndex, ReplicaId, Ticket};
@@ -331,4 +331,50 @@ fn b60_a_call_that_an_ending_replica_refused_is_next_in_line_elsewhere() {
         }]
     );
     assert_eq!(gate.load(ms(2)).in_flight, 3, "still the same request");
+}
+
+/// One slot, 100 requests of 1 s one after the other, then three that wait behind one.
+#[test]
+fn a_request_that_cannot_have_a_slot_before_its_deadline_is_refused_on_arrival() {
+    let mut gate = gate(1, 1);
+    for second in 0..100 {
+        let ticket = gate.on_arrival(ms(second * 1000), arrival()).unwrap();
+        gate.on_end(ms(second * 1000 + 1000), ticket, Outcome::Completed);
+    }
+    let within = |seconds: u64| Arrival {
+        deadline: Some(ms(100_000 + seconds * 1000)),
+        ..arrival()
+    };
+    for _ in 0..4 {
+        gate.on_arrival(ms(100_000), arrival()).unwrap();
+    }
+    let refusal = gate.on_arrival(ms(100_000), within(3)).unwrap_err();
+    assert_eq!(refusal.reason, RefusalReason::DeadlineExpired);
+    assert_eq!(refusal.retry_after, None);
+    assert_eq!(gate.load(ms(100_000)).in_flight, 4);
+    gate.on_arrival(ms(100_000), within(6)).unwrap();
+}
+
+#[test]
+fn a_deadline_refuses_nobody_while_the_rate_is_unknown_or_only_little_was_asked_for() {
+    let within_a_second = |now: u64| Arrival {
+        deadline: Some(ms(now + 1000)),
+        ..arrival()
+    };
+    let mut fresh = gate(1, 1);
+    for _ in 0..50 {
+        fresh.on_arrival(ms(0), within_a_second(0)).unwrap();
+    }
+    let mut cold = gate(1, 0);
+    for _ in 0..50 {
+        cold.on_arrival(ms(0), within_a_second(0)).unwrap();
+    }
+    // One short request in ten seconds is a low rate, and no sign of a slow fleet.
+    let mut idle = gate(1, 1);
+    let ticket = idle.on_arrival(ms(20_000), arrival()).unwrap();
+    idle.on_end(ms(20_010), ticket, Outcome::Completed);
+    for _ in 0..50 {
+        idle.on_arrival(ms(29_000), within_a_second(29_000))
+            .unwrap();
+    }
 }

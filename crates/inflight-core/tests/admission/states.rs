@@ -233,7 +233,13 @@ impl Pair {
         } else {
             None
         };
-        assert_eq!(answer.map_err(|refusal| refusal.reason).err(), objection);
+        let reason = answer.map_err(|refusal| refusal.reason).err();
+        // The reference does not estimate; how the gate does is tested with known rates.
+        let may_be_too_late = usable.is_empty() && arrival.deadline.is_some();
+        let is_estimated = reason == Some(RefusalReason::DeadlineExpired) && may_be_too_late;
+        if objection.is_some() || !is_estimated {
+            assert_eq!(reason, objection);
+        }
         let Ok(ticket) = answer else {
             self.turned_away += 1;
             return outputs;

@@ -56,7 +56,7 @@ pub struct Timeouts {
     pub connect: Duration,
     /// From the request, or the last byte of its body that moved, to the response's head.
     pub first_byte: Duration,
-    /// No byte moving in a body, or nothing at all on a client's connection.
+    /// No byte moving in a body or, either way, in a tunnel, or nothing at all on a client's connection.
     pub idle: Duration,
     /// From the shutdown signal until what still runs is cut.
     pub drain: Duration,

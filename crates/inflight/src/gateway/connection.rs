@@ -7,7 +7,7 @@ mod client;
 mod io;
 
 use std::net::SocketAddr;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -15,7 +15,6 @@ use std::time::{Duration, Instant};
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulConnection;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -75,7 +74,10 @@ pub(super) async fn serve(
         Protocol::Http1 => {
             let watchdog = Watchdog::new(timeouts, true, Instant::now());
             drive(
-                http1_server(limits).serve_connection(io, service),
+                http1_server(limits)
+                    .serve_connection(io, service)
+                    .with_upgrades(),
+                |connection| connection.graceful_shutdown(),
                 &client,
                 watchdog,
                 drain,
@@ -86,12 +88,17 @@ pub(super) async fn serve(
             let watchdog = Watchdog::new(timeouts, false, Instant::now());
             drive(
                 http2_server(limits).serve_connection(io, service),
+                |connection| connection.graceful_shutdown(),
                 &client,
                 watchdog,
                 drain,
             )
             .await;
         }
+    }
+    // Here and not in a task of its own, so that it counts as a connection and the drain cuts it.
+    if let Some(tunnel) = client.take_tunnel() {
+        tunnel.run().await;
     }
     if client.must_linger.load(Ordering::Relaxed) {
         linger(&client.stream).await;
@@ -134,8 +141,9 @@ fn http2_server(limits: Limits) -> http2::Builder<TokioExecutor> {
     server
 }
 
-async fn drive<C: GracefulConnection>(
+async fn drive<C: Future>(
     connection: C,
+    wind_down: impl Fn(Pin<&mut C>),
     client: &Client,
     mut watchdog: Watchdog,
     mut drain: watch::Receiver<bool>,
@@ -151,14 +159,14 @@ async fn drive<C: GracefulConnection>(
             () = tick.as_mut() => {
                 match watchdog.judge(&client.activity, Instant::now()) {
                     Verdict::Keep => {}
-                    Verdict::Close => connection.as_mut().graceful_shutdown(),
+                    Verdict::Close => wind_down(connection.as_mut()),
                     Verdict::Cut => return,
                 }
                 tick.as_mut().reset(tokio::time::Instant::now() + period);
             }
             _ = drain.wait_for(|is_draining| *is_draining), if !is_closing => {
                 is_closing = true;
-                connection.as_mut().graceful_shutdown();
+                wind_down(connection.as_mut());
             }
         }
     }

@@ -30,6 +30,9 @@ pub(super) enum Fault {
         /// Where.
         address: SocketAddr,
     },
+    /// The replica switched protocols though nobody asked it to.
+    #[error("the replica switched protocols unasked")]
+    UnaskedUpgrade,
     /// The connection to the replica ended before the response's head.
     #[error("replica at {address} closed the connection before it answered")]
     Reset {
@@ -64,7 +67,7 @@ impl Fault {
         match self {
             Self::Connect { .. } => "upstream_connect",
             Self::ConnectTimeout { .. } => "upstream_connect_timeout",
-            Self::NoHttp2 { .. } => "upstream_protocol",
+            Self::NoHttp2 { .. } | Self::UnaskedUpgrade => "upstream_protocol",
             Self::Reset { .. } | Self::BrokenOff => "upstream_reset",
             Self::FirstByte => "upstream_timeout",
             Self::Idle => "upstream_idle",
@@ -80,6 +83,7 @@ impl Fault {
             Self::Connect { .. }
             | Self::ConnectTimeout { .. }
             | Self::NoHttp2 { .. }
+            | Self::UnaskedUpgrade
             | Self::Reset { .. }
             | Self::BrokenOff => StatusCode::BAD_GATEWAY,
             Self::FirstByte | Self::Idle => StatusCode::GATEWAY_TIMEOUT,
@@ -94,6 +98,7 @@ impl Fault {
             Self::Connect { .. }
             | Self::ConnectTimeout { .. }
             | Self::NoHttp2 { .. }
+            | Self::UnaskedUpgrade
             | Self::Reset { .. }
             | Self::BrokenOff
             | Self::NoReplica => Outcome::UpstreamFailed,

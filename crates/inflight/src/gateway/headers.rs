@@ -15,6 +15,7 @@ const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto")
 const HOP: HeaderName = HeaderName::from_static("x-inflight-hop");
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+const UPGRADE: HeaderValue = HeaderValue::from_static("upgrade");
 const HTTP: HeaderValue = HeaderValue::from_static("http");
 const TRAILERS: HeaderValue = HeaderValue::from_static("trailers");
 
@@ -33,6 +34,8 @@ pub(super) struct Rejection {
 pub(super) struct Caller {
     pub(super) is_http2: bool,
     pub(super) is_grpc: bool,
+    /// It asks to go on in another protocol on its connection.
+    pub(super) is_upgrade: bool,
 }
 
 /// Tells requests that passed this gateway from others.
@@ -73,6 +76,7 @@ impl Caller {
         Self {
             is_http2: head.version == Version::HTTP_2,
             is_grpc: is_grpc(&head.headers),
+            is_upgrade: head.version == Version::HTTP_11 && is_upgrade(&head.headers),
         }
     }
 }
@@ -102,13 +106,13 @@ pub(super) fn check(head: &Parts, hop: &Hop) -> Result<(), Rejection> {
 
 /// Makes a client's request head one for a replica, but for what [`address_http1`] and
 /// [`address_http2`] do.
-pub(super) fn prepare_request(head: &mut Parts, client: &Client, hop: &Hop) {
+pub(super) fn prepare_request(head: &mut Parts, caller: Caller, client: &Client, hop: &Hop) {
     let wants_trailers = head
         .headers
         .get(header::TE)
         .is_some_and(|value| names(value).any(|name| name.eq_ignore_ascii_case(b"trailers")));
     let headers = &mut head.headers;
-    remove_hop_by_hop(headers);
+    remove_hop_by_hop(headers, caller.is_upgrade);
     headers.remove(header::EXPECT);
     headers.remove(header::PROXY_AUTHORIZATION);
     headers.remove(header::FORWARDED);
@@ -144,14 +148,25 @@ pub(super) fn address_http1(head: &mut Parts, fallback: &Authority) {
         let target = head.uri.path_and_query().cloned();
         head.uri = target.map_or_else(Uri::default, Uri::from);
     }
-    // Not forwarded over HTTP/1, where it would need a place in `connection` too.
-    head.headers.remove(header::TE);
+    let headers = &mut head.headers;
+    // What is of this hop only has to be named as such.
+    let named = match (
+        headers.contains_key(header::UPGRADE),
+        headers.contains_key(header::TE),
+    ) {
+        (false, false) => return,
+        (true, false) => UPGRADE,
+        (false, true) => HeaderValue::from_static("te"),
+        (true, true) => HeaderValue::from_static("upgrade, te"),
+    };
+    headers.insert(header::CONNECTION, named);
 }
 
 /// Turns a prepared head into one of HTTP/2; `fallback` stands in for a missing `host`. It may
 /// have been turned into another protocol's before.
 pub(super) fn address_http2(head: &mut Parts, fallback: &Authority) {
     head.version = Version::HTTP_2;
+    head.headers.remove(header::CONNECTION);
     let host = head.headers.remove(header::HOST);
     let authority = host
         .and_then(|host| Authority::try_from(host.as_bytes()).ok())
@@ -173,7 +188,33 @@ pub(super) fn address_http2(head: &mut Parts, fallback: &Authority) {
 /// Makes a replica's response head one for the client.
 pub(super) fn prepare_response(head: &mut http::response::Parts) {
     head.version = Version::HTTP_11;
-    remove_hop_by_hop(&mut head.headers);
+    let has_switched = head.status == StatusCode::SWITCHING_PROTOCOLS;
+    remove_hop_by_hop(&mut head.headers, has_switched);
+    if has_switched {
+        head.headers.insert(header::CONNECTION, UPGRADE);
+    }
+}
+
+/// Tells whether a request asks for another protocol that we let pass. HTTP/2 is none: inside a
+/// tunnel its requests would be neither counted nor held.
+fn is_upgrade(headers: &HeaderMap) -> bool {
+    let is_asked = headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .flat_map(names)
+        .any(|name| name.eq_ignore_ascii_case(b"upgrade"));
+    let mut protocols = headers
+        .get_all(header::UPGRADE)
+        .iter()
+        .flat_map(names)
+        .peekable();
+    let is_http = |protocol: &[u8]| {
+        let name = protocol.split(|&byte| byte == b'/').next().unwrap_or(b"");
+        [&b"h2c"[..], b"h2", b"http", b"tls"]
+            .iter()
+            .any(|http| name.eq_ignore_ascii_case(http))
+    };
+    is_asked && protocols.peek().is_some() && !protocols.any(is_http)
 }
 
 /// Tells whether a request is gRPC's; gRPC-Web, which works over HTTP/1.1, is not meant.
@@ -184,7 +225,12 @@ fn is_grpc(headers: &HeaderMap) -> bool {
         .is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';' | b' ')))
 }
 
-fn remove_hop_by_hop(headers: &mut HeaderMap) {
+fn remove_hop_by_hop(headers: &mut HeaderMap, keeps_upgrade: bool) {
+    let upgrades: Vec<HeaderValue> = if keeps_upgrade {
+        headers.get_all(header::UPGRADE).iter().cloned().collect()
+    } else {
+        Vec::new()
+    };
     if headers.contains_key(header::CONNECTION) {
         remove_named_in_connection(headers);
     }
@@ -193,6 +239,9 @@ fn remove_hop_by_hop(headers: &mut HeaderMap) {
     headers.remove(header::TE);
     headers.remove(header::TRANSFER_ENCODING);
     headers.remove(header::UPGRADE);
+    for upgrade in upgrades {
+        headers.append(header::UPGRADE, upgrade);
+    }
 }
 
 fn remove_named_in_connection(headers: &mut HeaderMap) {

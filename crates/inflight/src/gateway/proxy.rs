@@ -11,22 +11,25 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::request::Parts;
-use http::{HeaderValue, Method, Request, Response, header};
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper::body::{Body, Incoming};
+use hyper::upgrade::OnUpgrade;
 use inflight_core::admission::{Arrival, Refusal};
 use inflight_core::{Bytes, ReplicaId, SessionKey};
 use tokio::time::{Instant, sleep};
 
 use super::Shared;
 use super::body::{Hold, ResponseBody};
-use super::config::SessionBy;
+use super::config::{SessionBy, UpstreamProtocol};
 use super::connection::{Client, OpenRequest};
+use super::deadline::grpc_timeout;
 use super::fault::Fault;
 use super::headers::{self, Caller, Rejection};
 use super::pulse::Pulse;
 use super::refusal;
 use super::route::Route;
 use super::straggler::{Sending, Sent, Unsettled};
+use super::tunnel::Tunnel;
 use super::upload::{RequestBody, Upload};
 use super::upstream::{Lease, Processed, SendError};
 use crate::fleet::{Bound, Permit};
@@ -62,6 +65,8 @@ struct Exchange {
     /// A client that waits to be told to send its body is told when a replica wants it.
     reads_ahead: bool,
     caller: Caller,
+    /// The client's connection, where it asked for another protocol.
+    upgrade: Option<OnUpgrade>,
     pulse: Pulse,
 }
 
@@ -81,8 +86,12 @@ pub(super) async fn handle(
 ) -> Result<Response<ResponseBody>, ClientGone> {
     let open = client.begin();
     let (mut head, incoming) = request.into_parts();
-    let caller = Caller::of(&head);
-    let permit = match admit(&shared, &client, &head) {
+    let mut caller = Caller::of(&head);
+    // Without a body, so that nothing of it is left on the connection; and over HTTP/1.1 only.
+    caller.is_upgrade &=
+        incoming.is_end_stream() && shared.config.upstream != UpstreamProtocol::Http2;
+    let upgrade = head.extensions.remove::<OnUpgrade>();
+    let permit = match admit(&shared, &client, &head, caller) {
         Ok(permit) => permit,
         Err(stop) => {
             let is_unread = !incoming.is_end_stream();
@@ -90,7 +99,7 @@ pub(super) async fn handle(
         }
     };
     let reads_ahead = !head.headers.contains_key(header::EXPECT);
-    headers::prepare_request(&mut head, &client, &shared.hop);
+    headers::prepare_request(&mut head, caller, &client, &shared.hop);
     let exchange = Exchange {
         shared,
         client: Arc::clone(&client),
@@ -99,6 +108,7 @@ pub(super) async fn handle(
         upload: Upload::new(incoming),
         reads_ahead,
         caller,
+        upgrade: upgrade.filter(|_| caller.is_upgrade),
         pulse: Pulse::default(),
     };
     match exchange.run(head).await {
@@ -109,16 +119,24 @@ pub(super) async fn handle(
 }
 
 /// Lets a request in; `None` is for one that is not counted.
-fn admit(shared: &Shared, client: &Client, head: &Parts) -> Result<Option<Permit>, Stop> {
+fn admit(
+    shared: &Shared,
+    client: &Client,
+    head: &Parts,
+    caller: Caller,
+) -> Result<Option<Permit>, Stop> {
     headers::check(head, &shared.hop).map_err(Stop::Rejected)?;
     let Route::Counted { model, first_call } = shared.routes.of(head.uri.path()) else {
         return Ok(None);
     };
+    let timeout = caller.is_grpc.then(|| grpc_timeout(&head.headers));
     let arrival = Arrival {
         model,
         session: Some(session(shared, client, head)),
         first_call,
-        deadline: None,
+        deadline: timeout
+            .flatten()
+            .map(|timeout| shared.fleet.clock().now() + timeout),
         draw: fastrand::u64(..),
     };
     shared
@@ -165,6 +183,9 @@ impl Exchange {
     /// The flag of a failure says whether the client's body was not read to its end.
     async fn run(mut self, head: Parts) -> Result<Response<ResponseBody>, (Stop, bool)> {
         match self.send(head).await {
+            Ok((response, lease)) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
+                self.switch(response, lease)
+            }
             Ok((response, lease)) => Ok(self.relay(response, lease)),
             Err(stop) => {
                 if let (Some(permit), Stop::Failed(fault)) = (&mut self.permit, &stop) {
@@ -335,6 +356,33 @@ impl Exchange {
             }
         }
         Poll::Pending
+    }
+
+    /// Passes the replica's 101 on; what follows it is a tunnel's business.
+    fn switch(
+        self,
+        response: Response<Incoming>,
+        lease: Lease,
+    ) -> Result<Response<ResponseBody>, (Stop, bool)> {
+        let (mut head, _) = response.into_parts();
+        let (Some(client), Some(replica)) = (self.upgrade, head.extensions.remove::<OnUpgrade>())
+        else {
+            if let Some(mut permit) = self.permit {
+                permit.finish(Fault::UnaskedUpgrade.outcome());
+            }
+            return Err((Stop::Failed(Fault::UnaskedUpgrade), self.upload.is_some()));
+        };
+        headers::prepare_response(&mut head);
+        self.client.switch_to(Tunnel {
+            client,
+            replica,
+            permit: self.permit,
+            lease,
+            open: self.open,
+            idle: self.shared.config.timeouts.idle,
+            is_cancellable: self.shared.config.cancellable,
+        });
+        Ok(Response::from_parts(head, ResponseBody::Own(None)))
     }
 
     fn relay(self, response: Response<Incoming>, lease: Lease) -> Response<ResponseBody> {

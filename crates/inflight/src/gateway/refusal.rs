@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
-use inflight_core::admission::Refusal;
+use inflight_core::admission::{Refusal, RefusalReason};
 
 use super::body::ResponseBody;
 use super::fault::Fault;
@@ -35,9 +35,12 @@ enum GrpcStatus {
 pub(super) fn refused(refusal: &Refusal, is_grpc: bool, draw: u64) -> Response<ResponseBody> {
     let reason = refusal.reason.name();
     let wait = refusal.retry_after.map(|wait| stretched(wait, draw));
+    let is_late = refusal.reason == RefusalReason::DeadlineExpired;
     let is_no_capacity = refusal.reason.is_no_capacity();
     let mut response = if is_grpc {
-        let status = if is_no_capacity {
+        let status = if is_late {
+            GrpcStatus::DeadlineExceeded
+        } else if is_no_capacity {
             GrpcStatus::Unavailable
         } else {
             GrpcStatus::ResourceExhausted
@@ -47,6 +50,8 @@ pub(super) fn refused(refusal: &Refusal, is_grpc: bool, draw: u64) -> Response<R
             response.headers_mut().insert(GRPC_DETAILS, details);
         }
         response
+    } else if is_late {
+        plain(StatusCode::GATEWAY_TIMEOUT, reason)
     } else if is_no_capacity {
         plain(StatusCode::SERVICE_UNAVAILABLE, reason)
     } else {
@@ -96,6 +101,7 @@ fn grpc_status(fault: &Fault) -> GrpcStatus {
         Fault::Connect { .. }
         | Fault::ConnectTimeout { .. }
         | Fault::NoHttp2 { .. }
+        | Fault::UnaskedUpgrade
         | Fault::Reset { .. }
         | Fault::BrokenOff
         | Fault::ClientStalled

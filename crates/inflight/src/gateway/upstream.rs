@@ -133,6 +133,7 @@ impl Upstream {
 
     fn need(&self, caller: Caller) -> Need {
         match self.protocol {
+            _ if caller.is_upgrade => Need::Http1,
             UpstreamProtocol::Http1 => Need::Http1,
             UpstreamProtocol::Http2 => Need::Http2,
             UpstreamProtocol::Auto if caller.is_grpc => Need::Http2,

@@ -7,7 +7,7 @@ use crate::admission::config::{AdmissionScope, When};
 use crate::admission::refusal::{Refusal, RefusalReason};
 use crate::admission::request::{Arrival, Output};
 use crate::time::Timestamp;
-use crate::units::{Bytes, count_as_f64};
+use crate::units::{Bytes, count_as_f64, request_seconds};
 
 /// Told to a refused caller when nothing completed lately: long enough for a few requests of
 /// ordinary length, short enough to come back soon after a start.
@@ -51,6 +51,33 @@ impl Gate {
             let refusal = self.refuse(self.now, request.model, reason);
             self.outputs.push_back(Output::Refused { ticket, refusal });
         }
+    }
+
+    /// Returns why a request that would have to wait cannot get a slot before its deadline.
+    ///
+    /// Two estimates must say so, since each is wrong in a way that the other is not: the rate of
+    /// completions is low while little is asked for, and slots over the mean service time knows
+    /// nothing of what has become slow. Without a ready replica, or a completion in the last ten
+    /// seconds, the rate is unknown and nobody is refused.
+    pub(super) fn lateness(
+        &mut self,
+        now: Timestamp,
+        model: usize,
+        deadline: Option<Timestamp>,
+    ) -> Option<RefusalReason> {
+        let patience = deadline?.since(now).as_secs_f64();
+        let ready = self.endpoints.ready().count();
+        let ahead = self.requests.queued_of(model).saturating_add(1);
+        let ahead = u64::try_from(ahead).unwrap_or(u64::MAX);
+        let row = &mut self.models[model];
+        let by_rate = row.rate.seconds_for(now, ahead)?;
+        if ready == 0 || row.completions == 0 {
+            return None;
+        }
+        let slots = count_as_f64(ready) * f64::from(row.slots.get());
+        let service = request_seconds(row.service_nanos) / count_as_f64(row.completions);
+        let by_service = count_as_f64(ahead) * service / slots;
+        (by_rate.min(by_service) > patience).then_some(RefusalReason::DeadlineExpired)
     }
 
     /// Counts a refusal and says when to come back.

@@ -2,8 +2,8 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use http::HeaderValue;
@@ -12,6 +12,7 @@ use tokio::net::TcpStream;
 
 use super::io::is_read_closed;
 use crate::gateway::config::Timeouts;
+use crate::gateway::tunnel::Tunnel;
 
 /// A client connection.
 pub(in crate::gateway) struct Client {
@@ -22,6 +23,8 @@ pub(in crate::gateway) struct Client {
     pub(super) activity: Arc<Activity>,
     pub(super) stream: Arc<TcpStream>,
     pub(super) must_linger: AtomicBool,
+    /// What the connection becomes when HTTP on it has ended.
+    tunnel: Mutex<Option<Box<Tunnel>>>,
 }
 
 /// What moved on a connection; written by its own tasks, read by its coarse timer.
@@ -47,6 +50,7 @@ impl Client {
             activity: Arc::default(),
             stream,
             must_linger: AtomicBool::new(false),
+            tunnel: Mutex::default(),
         }
     }
 
@@ -68,6 +72,18 @@ impl Client {
     /// closed over unread bytes, it would be reset, and our answer with it.
     pub(in crate::gateway) fn linger(&self) {
         self.must_linger.store(true, Ordering::Relaxed);
+    }
+
+    /// Says what the connection becomes once the 101 is sent.
+    pub(in crate::gateway) fn switch_to(&self, tunnel: Tunnel) {
+        *self.tunnel.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(tunnel));
+    }
+
+    pub(super) fn take_tunnel(&self) -> Option<Box<Tunnel>> {
+        self.tunnel
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
     }
 }
 

@@ -169,7 +169,7 @@ async fn open(endpoint: &Endpoint) -> Result<Connection, Fault> {
     Ok(Connection {
         sender,
         stream,
-        _driver: Driver::spawn(connection),
+        _driver: Driver::spawn(connection.with_upgrades()),
     })
 }
 
