@@ -29,7 +29,7 @@ import time
 import proxies
 
 PORTS = iter(range(24010, 24400))
-SECONDS, WARM_SECONDS = 4, 1
+WARM_SECONDS = 1
 IDLE_CONNECTIONS = 10_000
 
 
@@ -100,16 +100,16 @@ class Case:
         self.load, self.warm, self.single = load, warm, single
 
 
-def cases(folder):
+def cases(folder, seconds=4):
     return {
         "http1": Case("HTTP/1.1 keep-alive, 100 bytes, 32 connections", proxies.FAST, False,
-                      lambda port: wrk(port, 32, SECONDS), lambda port: wrk(port, 32, WARM_SECONDS),
+                      lambda port: wrk(port, 32, seconds), lambda port: wrk(port, 32, WARM_SECONDS),
                       lambda port: wrk(port, 1, 1)),
         "h2c": Case("h2c, gRPC-shaped POST of 49 bytes, 4 connections of 8 streams", proxies.FAST_H2, True,
-                    lambda port: h2load(port, 4, 8, 100_000, folder), lambda port: h2load(port, 4, 8, 10_000, folder),
-                    lambda port: h2load(port, 1, 1, 5_000, folder)),
+                    lambda port: h2load(port, 4, 8, seconds * 12_500, folder), lambda port: h2load(port, 4, 8, 5_000, folder),
+                    lambda port: h2load(port, 1, 1, 2_000, folder)),
         "slow": Case("HTTP/1.1, a backend that takes 5 ms, 64 connections", proxies.SLOW, False,
-                     lambda port: wrk(port, 64, SECONDS), lambda port: wrk(port, 64, WARM_SECONDS),
+                     lambda port: wrk(port, 64, seconds), lambda port: wrk(port, 64, WARM_SECONDS),
                      lambda port: wrk(port, 1, 1)),
     }
 
@@ -194,6 +194,7 @@ def main():
     parser.add_argument("--cases", default="http1,h2c,slow,memory")
     parser.add_argument("--only", help="names of proxies, separated by commas")
     parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--seconds", type=int, default=4, help="length of one reading, but for HTTP/2: 12,500 requests each")
     parser.add_argument("--json", type=pathlib.Path)
     arguments = parser.parse_args()
     for tool in ("nginx", "wrk", "h2load", "taskset"):
@@ -216,7 +217,7 @@ def main():
                 if key == "memory":
                     kept[key] = memory(builds, folder)
                     continue
-                case, readings = cases(folder)[key], []
+                case, readings = cases(folder, arguments.seconds)[key], []
                 order = [("direct", None), *builds.items()]
                 for repetition in range(arguments.repetitions):
                     # Each repetition starts with another one, so that none always has the same neighbour.

@@ -2,6 +2,11 @@
 //!
 //! It measures and asserts nothing: figures belong to a machine, and are kept in
 //! `docs/performance.md`.
+#![expect(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "a bench reads the clock and shares the gate as the shell does; the bans are the core's"
+)]
 
 use std::hint::black_box;
 use std::sync::{Barrier, Mutex, PoisonError};
@@ -80,7 +85,9 @@ fn shared(threads: u64, times: u64) -> Duration {
             scope.spawn(move || {
                 start.wait();
                 for request in 0..times {
-                    let at = |step| Timestamp::ORIGIN + STEP * u32::try_from(request + step).unwrap_or(0);
+                    let at = |step| {
+                        Timestamp::ORIGIN + STEP * u32::try_from(request + step).unwrap_or(0)
+                    };
                     let lock = || gate.lock().unwrap_or_else(PoisonError::into_inner);
                     let ticket = lock().on_arrival(at(0), arrival(request * threads + thread));
                     if let Ok(ticket) = ticket {
@@ -121,7 +128,10 @@ fn many_fleets(criterion: &mut Criterion) {
 fn policies() -> Vec<(&'static str, Policy)> {
     let mut policies = vec![
         ("staffing", Policy::Staffing(StaffingConfig::balanced())),
-        ("concurrency", Policy::Concurrency(ConcurrencyConfig::default())),
+        (
+            "concurrency",
+            Policy::Concurrency(ConcurrencyConfig::default()),
+        ),
     ];
     if let Ok(config) = OccupancyConfig::new(2.0, Duration::from_secs(60)) {
         policies.push(("occupancy", Policy::Occupancy(config)));

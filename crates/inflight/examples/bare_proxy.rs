@@ -20,7 +20,11 @@ use tokio::task::JoinSet;
 /// Usage: `bare_proxy LISTEN BACKEND http1|http2`.
 fn main() -> anyhow::Result<()> {
     let mut arguments = std::env::args().skip(1);
-    let mut next = |name| arguments.next().with_context(|| format!("{name} is missing"));
+    let mut next = |name| {
+        arguments
+            .next()
+            .with_context(|| format!("{name} is missing"))
+    };
     let listen: SocketAddr = next("LISTEN")?.parse()?;
     let backend: Authority = next("BACKEND")?.parse()?;
     let is_http2 = next("http1 or http2")? == "http2";
