@@ -239,7 +239,8 @@ impl Gate {
         None
     }
 
-    /// Returns when [`on_timeout`](Self::on_timeout) is to be called next.
+    /// Returns when [`on_timeout`](Self::on_timeout) is to be called next: when a wait ends. The
+    /// admission gate is judged by whatever call comes next, exactly as of its time.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         let wait = self
@@ -247,9 +248,7 @@ impl Gate {
             .oldest()
             .map(|(_, since)| self.wait_until(since));
         let deadline = self.requests.first_deadline().map(|(deadline, _)| deadline);
-        let is_idle = self.in_flight.count() == 0 && self.inflation.is_open();
-        let judgement = (!is_idle).then(|| self.inflation.next());
-        [wait, deadline, judgement].into_iter().flatten().min()
+        [wait, deadline].into_iter().flatten().min()
     }
 
     /// Refuses those that waited too long, and judges the admission gate.
@@ -355,7 +354,8 @@ impl Gate {
             let State::Queued { avoid, .. } = request.state else {
                 return;
             };
-            match self.pick(model, avoid, request.draw) {
+            let draw = request.draw;
+            match self.pick(model, avoid, draw) {
                 Some(at) => {
                     let replica = self.take(now, at, model);
                     let told = caller == Some(key);
@@ -365,7 +365,8 @@ impl Gate {
                         self.outputs.push_back(Output::Granted { ticket, replica });
                     }
                 }
-                None if avoid.is_none() => return,
+                // Passed over only if another could have what it avoids; else nothing is free.
+                None if avoid.is_none() || self.pick(model, None, draw).is_none() => return,
                 None => {}
             }
         }

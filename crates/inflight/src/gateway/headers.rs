@@ -149,6 +149,7 @@ pub(super) fn address_http1(head: &mut Parts, fallback: &Authority) {
         head.uri = target.map_or_else(Uri::default, Uri::from);
     }
     let headers = &mut head.headers;
+    join_cookies(headers);
     // What is of this hop only has to be named as such.
     let named = match (
         headers.contains_key(header::UPGRADE),
@@ -160,6 +161,22 @@ pub(super) fn address_http1(head: &mut Parts, fallback: &Authority) {
         (true, true) => HeaderValue::from_static("upgrade, te"),
     };
     headers.insert(header::CONNECTION, named);
+}
+
+/// HTTP/2 may split a cookie over several fields, which HTTP/1.1 must not see (RFC 9113, section
+/// 8.2.3).
+fn join_cookies(headers: &mut HeaderMap) {
+    if headers.get_all(header::COOKIE).iter().nth(1).is_none() {
+        return;
+    }
+    let crumbs: Vec<&[u8]> = headers
+        .get_all(header::COOKIE)
+        .iter()
+        .map(HeaderValue::as_bytes)
+        .collect();
+    if let Ok(whole) = HeaderValue::from_bytes(&crumbs.join(&b"; "[..])) {
+        headers.insert(header::COOKIE, whole);
+    }
 }
 
 /// Turns a prepared head into one of HTTP/2; `fallback` stands in for a missing `host`. It may
@@ -265,4 +282,20 @@ fn names(value: &HeaderValue) -> impl Iterator<Item = &[u8]> {
         .split(|&byte| byte == b',')
         .map(<[u8]>::trim_ascii)
         .filter(|name| !name.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_crumbs_of_a_cookie_are_one_field_over_http1() {
+        let mut headers = HeaderMap::new();
+        for crumb in ["a=1", "b=2"] {
+            headers.append(header::COOKIE, HeaderValue::from_static(crumb));
+        }
+        join_cookies(&mut headers);
+        let fields: Vec<_> = headers.get_all(header::COOKIE).iter().collect();
+        assert_eq!(fields, ["a=1; b=2"]);
+    }
 }

@@ -1,8 +1,8 @@
 //! The process target: starts and stops replicas as processes of this machine.
 //!
-//! Split in a pure machine that knows which replicas there are ([`table`]) and the IO around it:
+//! Split in a pure machine that knows which replicas there are (`table`) and the IO around it:
 //! this module's task owns the table and passes on what it says, one task per replica owns a
-//! process ([`replica`]), and a shim stands between us and the process ([`shim`]). It decides no
+//! process (`replica`), and a shim stands between us and the process (`shim`). It decides no
 //! size.
 
 mod backoff;

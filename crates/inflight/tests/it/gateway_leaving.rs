@@ -60,7 +60,9 @@ async fn nothing_stays_counted_when_a_third_of_a_thousand_are_cut_on_http1() {
     world.settles().await;
     let load = world.fleet.load();
     let ended = load.completed + load.client_gone + load.upstream_failed + load.timed_out;
-    assert_eq!((ended, load.upstream_failed), (load.arrivals, 0));
+    // A client that leaves in mid-upload may be told from its replica's reset only by which came
+    // first, so whose fault it was is not asserted.
+    assert_eq!((ended, load.timed_out), (load.arrivals, 0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -103,7 +105,7 @@ async fn nothing_stays_counted_when_a_third_of_a_thousand_are_cut_on_http2() {
     world.settles().await;
     let load = world.fleet.load();
     let ended = load.completed + load.client_gone + load.upstream_failed + load.timed_out;
-    assert_eq!((ended, load.upstream_failed), (load.arrivals, 0));
+    assert_eq!((ended, load.timed_out), (load.arrivals, 0));
 }
 
 #[tokio::test]
