@@ -23,6 +23,8 @@ pub fn start(format: LogFormat, level: &str) {
     let filter = EnvFilter::try_from_env(FILTER_VARIABLE).unwrap_or_else(|_| EnvFilter::new(level));
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
+        // A log that nobody takes is no reason to end: reporting the failure would panic.
+        .log_internal_errors(false)
         .with_writer(stderr);
     let started = match format {
         LogFormat::Text => lines.with_target(false).try_init(),
