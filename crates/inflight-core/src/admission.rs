@@ -13,6 +13,6 @@ mod session;
 
 pub use crate::load::ReplicaState as EndpointState;
 pub use config::{AdmissionConfig, AdmissionScope, GateConfig, ModelConfig, QueueBounds, When};
-pub use gate::{Gate, GateLoad};
+pub use gate::{Gate, GateLoad, PastCounts, PastGate, PastIntegral};
 pub use refusal::{Refusal, RefusalReason, Refused};
 pub use request::{Arrival, Outcome, Output};

@@ -12,4 +12,5 @@ pub use estimate::{ESTIMATE_WINDOW, Estimate};
 pub use freshness::{Estimator, Missing, Term};
 pub use in_flight::InFlight;
 pub use observation::{Level, ModelLoad, Observation, ReplicaRow, ReplicaState, ReplicaView};
-pub use window::{Activity, History, Quantity, Unknown};
+pub use series::PastSeries;
+pub use window::{Activity, History, PastLoad, PastModel, Quantity, Unknown};

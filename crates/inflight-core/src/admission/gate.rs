@@ -6,6 +6,7 @@
 //! [`Gate::on_end`], which gives the slot to the next in the same call. Sockets, retries and the
 //! spreading of `retry_after` are the shell's business.
 
+mod past;
 mod reading;
 mod refuse;
 
@@ -26,6 +27,7 @@ use crate::load::{InFlight, ReplicaState};
 use crate::time::Timestamp;
 use crate::units::{Bytes, Slots};
 
+pub use past::{PastCounts, PastGate, PastIntegral};
 pub use reading::GateLoad;
 
 /// Admits, holds, binds and counts the requests of one fleet.

@@ -71,6 +71,15 @@ impl Inflation {
         }
     }
 
+    /// Starts with the gate as it was elsewhere, from counts that went on from there.
+    pub(super) fn resume(now: Timestamp, counts: Counts<'_>, open: bool) -> Self {
+        let mut this = Self::new(now);
+        let mark = this.mark(0, counts);
+        this.marks = [mark; MARKS];
+        this.open = open;
+        this
+    }
+
     /// Tells whether new sessions are let in.
     pub(super) const fn is_open(&self) -> bool {
         self.open

@@ -98,6 +98,13 @@ impl Refused {
         self.0.iter().sum()
     }
 
+    /// Goes on from counts in the order of [`RefusalReason::ALL`].
+    pub(super) fn restore(&mut self, counts: &[u64], most: u64) {
+        for (count, &past) in self.0.iter_mut().zip(counts) {
+            *count = past.min(most);
+        }
+    }
+
     pub(super) const fn count(&mut self, reason: RefusalReason) {
         self.0[reason as usize] += 1;
     }

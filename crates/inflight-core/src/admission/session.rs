@@ -98,6 +98,29 @@ impl Sessions {
         }
     }
 
+    /// Returns the sessions that are not new, those that sent something longest ago first.
+    pub(super) fn export(&self, now: Timestamp) -> Vec<(SessionKey, Timestamp)> {
+        let sessions = self.slab.iter().map(|(_, session)| {
+            let is_busy = session.in_flight > 0;
+            (session.key, if is_busy { now } else { session.last })
+        });
+        let mut sessions: Vec<_> = sessions
+            .filter(|&(_, last)| now.since(last) < self.idle)
+            .collect();
+        sessions.sort_by_key(|&(key, last)| (last, key));
+        sessions
+    }
+
+    /// Remembers sessions that another process knew, those that sent something longest ago first.
+    pub(super) fn restore(&mut self, now: Timestamp, sessions: &[(SessionKey, Timestamp)]) {
+        for &(key, last) in sessions {
+            if !self.places.contains_key(&key) && now.since(last) < self.idle {
+                let at = self.remember(now, key);
+                self.slab[at].last = last.min(now);
+            }
+        }
+    }
+
     /// Returns how many are remembered.
     pub(super) fn len(&self) -> usize {
         self.slab.len()

@@ -56,6 +56,23 @@ impl InFlight {
         }
     }
 
+    /// Starts counting from nothing in flight, with integrals that go on from what an earlier
+    /// count reached.
+    #[must_use]
+    pub fn resume(bucket: Duration, now: Timestamp, integral: u128, peak_integral: u128) -> Self {
+        Self {
+            integral: integral.min(AREA_MAX),
+            peak_closed: peak_integral.min(AREA_MAX),
+            ..Self::new(bucket, now)
+        }
+    }
+
+    /// Returns the length of a bucket.
+    #[must_use]
+    pub const fn bucket(&self) -> Duration {
+        Duration::from_nanos(self.bucket_nanos)
+    }
+
     /// Counts one more from `now` on.
     pub fn begin(&mut self, now: Timestamp) {
         self.advance(now);
@@ -159,6 +176,9 @@ impl InFlight {
         this
     }
 }
+
+/// No integral starts above this, so that none overflows: 10^12 requests for 500 years.
+const AREA_MAX: u128 = 1 << 104;
 
 fn area(count: u64, nanos: u64) -> u128 {
     u128::from(count) * u128::from(nanos)

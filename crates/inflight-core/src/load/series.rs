@@ -34,6 +34,17 @@ pub(super) struct Series {
     level: Option<f64>,
 }
 
+/// A running total as it leaves one process for another.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PastSeries {
+    /// The total at points in time, oldest first.
+    pub points: Vec<(Timestamp, f64)>,
+    /// The source's own cumulative value at the newest point.
+    pub cumulative: Option<f64>,
+    /// The level at the newest point.
+    pub level: Option<f64>,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Point {
     at: Timestamp,
@@ -48,6 +59,23 @@ impl Series {
             cumulative: None,
             level: None,
         }
+    }
+
+    /// Returns all that is needed to go on elsewhere.
+    pub(super) fn export(&self) -> PastSeries {
+        PastSeries {
+            points: export(&self.points),
+            cumulative: self.cumulative,
+            level: self.level,
+        }
+    }
+
+    /// Goes on from what was exported, as far as that makes sense.
+    pub(super) fn restore(&mut self, now: Timestamp, past: &PastSeries) {
+        let is_number = |value: &f64| value.is_finite() && *value >= 0.0;
+        self.points = restore(now, &past.points);
+        self.cumulative = past.cumulative.filter(is_number);
+        self.level = past.level.filter(is_number);
     }
 
     /// Changes how far back the series reaches.
@@ -152,6 +180,16 @@ impl Maxima {
         }
     }
 
+    /// Returns all that is needed to go on elsewhere.
+    pub(super) fn export(&self) -> Vec<(Timestamp, f64)> {
+        export(&self.points)
+    }
+
+    /// Goes on from what was exported, as far as that makes sense.
+    pub(super) fn restore(&mut self, now: Timestamp, past: &[(Timestamp, f64)]) {
+        self.points = restore(now, past);
+    }
+
     /// Changes how far back the maxima reach.
     pub(super) fn set_horizon(&mut self, horizon: Duration) {
         self.horizon = horizon;
@@ -191,6 +229,23 @@ impl Maxima {
             .map(|point| point.value)
             .reduce(f64::max)
     }
+}
+
+fn export(points: &VecDeque<Point>) -> Vec<(Timestamp, f64)> {
+    points.iter().map(|point| (point.at, point.value)).collect()
+}
+
+/// Takes the newest points that are in order, past, and numbers.
+fn restore(now: Timestamp, past: &[(Timestamp, f64)]) -> VecDeque<Point> {
+    let most = past.len().saturating_sub(POINTS as usize + 1);
+    let mut points: VecDeque<Point> = VecDeque::new();
+    for &(at, value) in past.iter().skip(most) {
+        let follows = points.back().is_none_or(|newest| newest.at < at);
+        if follows && at <= now && value.is_finite() && (0.0..=TOTAL_MAX).contains(&value) {
+            points.push_back(Point { at, value });
+        }
+    }
+    points
 }
 
 /// Tells whether the newest point is so close to the one before that the next may replace it.

@@ -4,6 +4,8 @@
 //! freshness limit is unknown; a reading that is missing leaves the earlier ones in force until
 //! then.
 
+mod past;
+
 use std::fmt;
 use std::time::Duration;
 
@@ -14,6 +16,8 @@ use super::tracked::{Leveled, Tracked};
 use crate::ids::ModelIndex;
 use crate::time::Timestamp;
 use crate::units::{Occupancy, Replicas};
+
+pub use past::{PastLoad, PastModel};
 
 /// How far back the largest number in flight and the service time reach (`docs/policies.md`,
 /// `staffing`); most other windows are far shorter, so that only these need the memory.

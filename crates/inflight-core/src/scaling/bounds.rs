@@ -131,6 +131,28 @@ impl Sizes {
         );
     }
 
+    /// Returns the changes of the size that are remembered, oldest first.
+    pub(super) fn changes(&self) -> impl Iterator<Item = (Timestamp, Replicas)> + '_ {
+        self.changes.iter().copied()
+    }
+
+    /// Goes on from the changes of the size elsewhere.
+    pub(super) fn restore(
+        &mut self,
+        now: Timestamp,
+        changes: &[(Timestamp, Replicas)],
+        memory: Duration,
+    ) {
+        let Some(&(at, size)) = changes.first() else {
+            return;
+        };
+        *self = Self::new(at.min(now), size);
+        for &(at, size) in changes {
+            let latest = self.changes.back().map_or(at, |&(latest, _)| latest);
+            self.record(at.clamp(latest, now.max(latest)), size, memory);
+        }
+    }
+
     fn at(&self, at: Timestamp) -> Replicas {
         let after = self.changes.partition_point(|&(change, _)| change <= at);
         let change = self.changes.get(after.saturating_sub(1));

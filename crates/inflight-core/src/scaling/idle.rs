@@ -23,6 +23,16 @@ impl Idle {
         }
     }
 
+    /// Returns when something was last going on, or may have been.
+    pub(super) const fn busy_at(&self) -> Timestamp {
+        self.busy_at
+    }
+
+    /// Counts the grace period from when something was last going on elsewhere.
+    pub(super) fn restore(&mut self, busy_at: Timestamp) {
+        self.busy_at = busy_at;
+    }
+
     /// Takes what a reading said. Unknown counts as busy: a fleet is not ended on missing data.
     pub(super) fn observe(&mut self, now: Timestamp, activity: Activity) {
         self.latest = activity;

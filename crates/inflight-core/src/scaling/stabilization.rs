@@ -74,6 +74,11 @@ impl Stabilization {
         self.targets.front().map_or(target, |&(_, largest)| largest)
     }
 
+    /// Returns the targets that may still be the largest, oldest first.
+    pub(super) fn targets(&self) -> impl Iterator<Item = (Timestamp, Replicas)> + '_ {
+        self.targets.iter().copied()
+    }
+
     /// Tells whether no target came for a span; true before the first one.
     pub(super) fn is_stale(&self, now: Timestamp, span: Duration) -> bool {
         self.targets

@@ -52,6 +52,11 @@ impl StartDelay {
             .unwrap_or(UNLEARNED);
     }
 
+    /// Returns the delays that are remembered, oldest first.
+    pub(super) fn recent(&self) -> impl Iterator<Item = Duration> + '_ {
+        self.recent.iter().copied()
+    }
+
     pub(super) fn median(&self) -> Duration {
         self.median
     }
