@@ -8,15 +8,25 @@ use inflight_core::Timestamp;
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     origin: Instant,
+    /// The timestamp of the origin: that at which an earlier process of ours stopped, so that what
+    /// it knew keeps its times.
+    base: Timestamp,
     origin_calendar: SystemTime,
 }
 
 impl Clock {
-    /// Starts a clock whose origin is this moment.
+    /// Starts a clock that shows the origin at this moment.
     #[must_use]
     pub fn start() -> Self {
+        Self::start_at(Timestamp::ORIGIN)
+    }
+
+    /// Starts a clock that shows `base` at this moment.
+    #[must_use]
+    pub fn start_at(base: Timestamp) -> Self {
         Self {
             origin: Instant::now(),
+            base,
             origin_calendar: SystemTime::now(),
         }
     }
@@ -24,19 +34,19 @@ impl Clock {
     /// Returns the present moment.
     #[must_use]
     pub fn now(&self) -> Timestamp {
-        Timestamp::ORIGIN + self.origin.elapsed()
+        self.base + self.origin.elapsed()
     }
 
     /// Returns the instant of a timestamp, for timers.
     #[must_use]
     pub fn instant(&self, at: Timestamp) -> Instant {
-        self.origin + at.since(Timestamp::ORIGIN)
+        self.origin + at.since(self.base)
     }
 
     /// Returns the calendar time of a timestamp, for people and journals; later changes of the
     /// system's calendar do not move it.
     #[must_use]
     pub fn calendar(&self, at: Timestamp) -> SystemTime {
-        self.origin_calendar + at.since(Timestamp::ORIGIN)
+        self.origin_calendar + at.since(self.base) - self.base.since(at)
     }
 }

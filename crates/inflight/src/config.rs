@@ -32,6 +32,8 @@ pub use surroundings::Surroundings;
 pub struct Config {
     /// What people and monitoring talk to.
     pub admin: AdminConfig,
+    /// The folder of what outlives us; there if a fleet's replicas do.
+    pub state_dir: Option<PathBuf>,
     /// The fleets in the order of the file; never empty, names distinct.
     pub fleets: Vec<FleetConfig>,
     /// What is allowed and yet worth a look, in the order of the file.
@@ -203,6 +205,10 @@ pub struct ProcessSettings {
     pub stop_grace: Duration,
     /// How long a draining replica may keep its requests.
     pub drain_timeout: Duration,
+    /// Whether replicas stay when we end.
+    pub keeps: bool,
+    /// How long they then wait for the next inflight.
+    pub orphan_grace: Duration,
 }
 
 /// How to tell that a replica is ready.

@@ -10,7 +10,7 @@ use inflight_core::load::ReplicaState;
 use inflight_core::scaling::Scaler;
 use inflight_core::{Decision, ReplicaId, Replicas, Timestamp};
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{info, warn};
 
 use crate::fleet::Fleet;
@@ -18,6 +18,10 @@ use crate::ports::{FleetSettings, Order, ReplicaChange, TargetCommand, TargetEve
 
 /// How often the load is read between decisions: fine enough for the shortest window (6 s).
 const READ_EVERY: Duration = Duration::from_secs(2);
+
+/// How long a target may take until every replica would be found by our successor: a shim is there
+/// within milliseconds.
+const HANDED_OVER_WITHIN: Duration = Duration::from_secs(5);
 
 /// Everything that can happen to a fleet.
 #[derive(Debug)]
@@ -60,6 +64,8 @@ pub struct Control {
     drained: Vec<ReplicaId>,
     next_tick: Timestamp,
     next_decision: Timestamp,
+    /// Another process of ours decides.
+    is_handed_over: bool,
 }
 
 impl Control {
@@ -76,6 +82,7 @@ impl Control {
             drained: Vec::new(),
             next_tick: now,
             next_decision: now,
+            is_handed_over: false,
         }
     }
 
@@ -87,7 +94,7 @@ impl Control {
                 Event::Timeout => self.fleet.on_timeout(),
                 Event::Changed => self.on_changed(),
                 Event::Target(event) => self.on_target(event),
-                Event::Order(order) => self.on_order(order),
+                Event::Order(order) => self.on_order(order).await,
                 Event::TargetGone => {
                     warn!(
                         fleet = self.fleet.name(),
@@ -129,6 +136,10 @@ impl Control {
     }
 
     fn on_tick(&mut self) {
+        if self.is_handed_over {
+            self.next_tick = self.fleet.clock().now() + READ_EVERY;
+            return;
+        }
         let now = self.observe();
         self.next_tick = now + READ_EVERY.min(self.decide_every);
         if now >= self.next_decision {
@@ -139,6 +150,9 @@ impl Control {
     /// A first request at zero is decided on at once; everything else waits for its tick.
     fn on_changed(&mut self) {
         self.drained.extend(self.fleet.take_drained());
+        if self.is_handed_over {
+            return;
+        }
         self.tell_drained();
         // A fleet that is to have replicas and has none yet gains nothing from another decision.
         let is_at_zero = self.fleet.board().desired() == Replicas::ZERO;
@@ -244,13 +258,41 @@ impl Control {
         }
     }
 
-    fn on_order(&mut self, order: Order) {
+    async fn on_order(&mut self, order: Order) {
         match order {
             Order::Configure { settings, done } => {
                 self.configure(*settings);
                 // Whoever asked may be gone.
                 done.send(()).ok();
             }
+            Order::HandOver { done } => {
+                self.is_handed_over = true;
+                self.hand_target_over().await;
+                done.send(Box::new(self.scaler.export())).ok();
+            }
+            Order::TakeBack => {
+                self.is_handed_over = false;
+                if let Some(link) = &self.target {
+                    // A target that is gone shows as such.
+                    link.commands.send(TargetCommand::TakeBack).await.ok();
+                }
+            }
+        }
+    }
+
+    async fn hand_target_over(&self) {
+        let Some(link) = &self.target else { return };
+        let (done, is_done) = oneshot::channel();
+        // A target that is gone changes nothing any more either.
+        link.commands
+            .send(TargetCommand::HandOver { done })
+            .await
+            .ok();
+        if timeout(HANDED_OVER_WITHIN, is_done).await.is_err() {
+            warn!(
+                fleet = self.fleet.name(),
+                "a replica that was being started may not be found by our successor"
+            );
         }
     }
 

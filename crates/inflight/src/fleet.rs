@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
-use inflight_core::admission::{Arrival, Gate, GateLoad, Output, Refusal};
+use inflight_core::admission::{Arrival, Gate, GateLoad, Output, PastGate, Refusal};
 use inflight_core::load::{Observation, ReplicaState};
 use inflight_core::{Decision, ReplicaId, Ticket, Timestamp};
 use slab::Slab;
@@ -238,6 +238,21 @@ impl Fleet {
             state.gate.load(now),
             ReplicaCounts::of(state.replicas.values()),
         )
+    }
+
+    /// Returns what the gate has counted and which sessions it knows, for a later process of ours.
+    #[must_use]
+    pub fn export(&self) -> PastGate {
+        let now = self.clock.now();
+        self.lock().gate.export(now)
+    }
+
+    /// Tells whether a request waits although no replica is ready.
+    #[must_use]
+    pub fn waits_for_a_replica(&self) -> bool {
+        let state = self.lock();
+        let is_ready = |replica: &Replica| replica.state == ReplicaState::Ready;
+        state.gate.queued() > 0 && !state.replicas.values().any(is_ready)
     }
 
     /// Publishes a decision: the gate learns whether the fleet is at its maximum.

@@ -22,6 +22,7 @@ mod upstream;
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
@@ -77,6 +78,33 @@ impl Gateway {
             listener,
             address,
         })
+    }
+
+    /// Goes on listening where another process of ours does.
+    ///
+    /// # Errors
+    /// The socket is not one to listen on.
+    pub fn adopt(config: GatewayConfig, listener: std::net::TcpListener) -> Result<Self, BindError> {
+        let fails = |source| BindError {
+            address: config.listen,
+            source,
+        };
+        listener.set_nonblocking(true).map_err(fails)?;
+        let listener = TcpListener::from_std(listener).map_err(fails)?;
+        let address = listener.local_addr().map_err(fails)?;
+        Ok(Self {
+            config,
+            listener,
+            address,
+        })
+    }
+
+    /// Returns a copy of the listening socket; clients are accepted for as long as there is one.
+    ///
+    /// # Errors
+    /// There are no more descriptors.
+    pub fn listener(&self) -> io::Result<OwnedFd> {
+        self.listener.as_fd().try_clone_to_owned()
     }
 
     /// Returns the address it listens on, with the port that the system chose for port 0.

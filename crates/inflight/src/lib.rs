@@ -9,6 +9,7 @@ pub mod config;
 pub mod control;
 pub mod fleet;
 pub mod gateway;
+pub mod lines;
 pub mod ports;
 pub mod runtime;
 pub mod serve;

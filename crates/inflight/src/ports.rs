@@ -6,7 +6,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use inflight_core::scaling::ScalingConfig;
+use inflight_core::scaling::{PastScaler, ScalingConfig};
 use inflight_core::{ReplicaId, Replicas};
 use tokio::sync::oneshot;
 
@@ -22,6 +22,13 @@ pub enum Order {
         /// Told once they are in force.
         done: oneshot::Sender<()>,
     },
+    /// Decide nothing more: another process of ours goes on from what is told.
+    HandOver {
+        /// Told what the scaler knows, once the target has stopped to change anything.
+        done: oneshot::Sender<Box<PastScaler>>,
+    },
+    /// The other process is gone: decide again.
+    TakeBack,
 }
 
 /// What of a fleet's configuration its control loop keeps.
@@ -32,7 +39,7 @@ pub struct FleetSettings {
 }
 
 /// What the control loop tells a target.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum TargetCommand {
     /// The size the fleet shall have, and which replicas go first if it is smaller.
     Size {
@@ -43,7 +50,15 @@ pub enum TargetCommand {
     },
     /// A draining replica holds no request any more.
     Drained(ReplicaId),
-    /// Everything ends: no start any more, each replica is stopped with its grace.
+    /// Another process of ours decides from here on: nothing is started and nothing ended.
+    HandOver {
+        /// Told once the other finds every replica.
+        done: oneshot::Sender<()>,
+    },
+    /// The other process is gone: all goes on as before.
+    TakeBack,
+    /// Everything ends: no start any more, each replica is stopped with its grace. After
+    /// [`TargetCommand::HandOver`] replicas that outlive us are left as they are.
     Stop,
 }
 

@@ -3,53 +3,130 @@
 //! Every listener is bound before anything is started, so that a port in use ends us while there
 //! is nothing to clean up.
 
+mod handover;
 mod part;
 mod running_fleet;
+mod snapshot;
+mod state_dir;
 mod wiring;
 
 use std::future::poll_fn;
+use std::io;
 use std::net::SocketAddr;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::Path;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
+use inflight_core::Timestamp;
+use tokio::net::UnixStream;
 use tokio::task::JoinSet;
-use tracing::info;
+use tokio::time::{sleep, timeout};
+use tracing::{info, warn};
 
 use crate::api::{AdminListener, Api};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::fleet::{Fleet, Roster};
-use crate::targets::process::{LogPrinter, ProcessHost};
+use crate::targets::process::{LogPrinter, Orphan, ProcessHost, find_orphans};
+use handover::{Doorway, Offer, Predecessor, SNAPSHOT_MAX, SocketKind, Sockets, Successor};
 use part::Part;
-use running_fleet::{Prepared, RunningFleet};
+use running_fleet::{Leave, Left, Prepared, RunningFleet};
+use snapshot::Snapshot;
+use state_dir::StateDir;
+
+/// The file of the state folder that holds what was known.
+const SNAPSHOT: &str = "snapshot.json";
+
+/// From SIGTERM to SIGKILL for a replica of a fleet that is not configured.
+const STRANGER_GRACE: Duration = Duration::from_secs(30);
+
+/// How long a successor waits for requests that wait for a first replica: they would be nobody's.
+const REPLICA_WITHIN: Duration = Duration::from_secs(60);
 
 /// Everything that runs for one configuration.
 pub struct Running {
+    clock: Clock,
     /// In the order of the configuration; names differ.
     fleets: Vec<RunningFleet>,
     roster: Arc<Roster>,
     admin: SocketAddr,
+    /// A copy of the admin API's, for a successor.
+    admin_listener: OwnedFd,
     api: Part,
+    state: Option<(StateDir, Doorway)>,
+    /// Those who end replicas that no fleet wants.
+    strangers: JoinSet<()>,
+    is_succeeded: bool,
+}
+
+/// Why we are to end although nobody told us to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// This part of ours ended by itself: a fault of ours.
+    Failed(&'static str),
+    /// Another process of ours serves.
+    Succeeded,
 }
 
 impl Running {
-    /// Binds every listener, then starts every part.
+    /// Takes over from the inflight that runs with the same state folder, if that is asked and
+    /// there is one. Binds every listener that was not passed on, then starts every part.
     ///
     /// # Errors
-    /// A listener cannot be bound; then nothing was started.
-    pub async fn start(config: Config) -> anyhow::Result<Self> {
-        let clock = Clock::start();
-        let listener = AdminListener::bind(config.admin.listen.value).await?;
-        let prepared =
-            (config.fleets.into_iter().map(Prepared::new)).collect::<anyhow::Result<Vec<_>>>()?;
+    /// A listener cannot be bound, the state folder is in use, or the other does not let go; then
+    /// nothing was started, and the other goes on.
+    pub async fn start(config: Config, take_over: bool) -> anyhow::Result<Self> {
+        let (mut predecessor, mut sockets) = match (take_over, &config.state_dir) {
+            (false, _) => (None, Sockets::default()),
+            (true, None) => bail!("--take-over needs `state: {{ dir: … }}` in the configuration"),
+            (true, Some(dir)) => match Predecessor::find(dir).await? {
+                Some((predecessor, sockets)) => (Some(predecessor), sockets),
+                None => {
+                    info!("nobody to take over from");
+                    (None, Sockets::default())
+                }
+            },
+        };
+        let state = config.state_dir.as_deref();
+        let state = state.map(|dir| open_state(dir, &mut sockets)).transpose()?;
+        let configured = config.admin.listen.value;
+        let listener = match sockets.take_listener(SocketKind::Admin, "", configured) {
+            Some(listener) => AdminListener::adopt(configured, listener)?,
+            None => AdminListener::bind(configured).await?,
+        };
+        let admin_listener = listener.listener()?;
+        let prepared = (config.fleets.into_iter())
+            .map(|fleet| Prepared::new(fleet, &mut sockets))
+            .collect::<anyhow::Result<Vec<_>>>()?;
         let printer = LogPrinter::to_stderr().context("the replicas' lines cannot be printed")?;
 
-        let host = ProcessHost::new(clock, printer);
+        let (mut snapshot, mut orphans) = match &state {
+            Some((state, _)) => (
+                find_snapshot(state, predecessor.as_mut()).await?,
+                find_orphans(state.path()).await?,
+            ),
+            None => (None, Vec::new()),
+        };
+        let clock = Clock::start_at(snapshot.as_ref().map_or(Timestamp::ORIGIN, |it| it.at));
+        let mut host = ProcessHost::new(clock, printer);
+        host.state = state.as_ref().map(|(state, _)| state.path().to_owned());
         let roster = Arc::new(Roster::default());
         let fleets: Vec<_> = (prepared.into_iter())
-            .map(|fleet| RunningFleet::start(fleet, clock, &host))
+            .map(|fleet| {
+                let past = snapshot.as_mut();
+                let past = past.and_then(|it| it.take(fleet.name(), &fleet.models()));
+                let is_its = |orphan: &mut Orphan| orphan.fleet() == fleet.name();
+                let orphans = orphans.extract_if(.., is_its).collect();
+                RunningFleet::start(fleet, Left { past, orphans }, clock, &host)
+            })
             .collect();
+        let mut strangers = JoinSet::new();
+        for orphan in orphans {
+            strangers.spawn(orphan.end(STRANGER_GRACE));
+        }
         roster.replace(fleets.iter().map(|fleet| fleet.member().clone()).collect());
         let admin = listener.address();
         let api = Api {
@@ -60,12 +137,20 @@ impl Running {
             // A dropped sender ends the API just as well.
             listener.serve(api, async { stop.await.unwrap_or_default() })
         });
+        if let Some(predecessor) = predecessor {
+            predecessor.leave().await?;
+        }
         info!(%admin, fleets = fleets.len(), "running");
         Ok(Self {
+            clock,
             fleets,
             roster,
             admin,
+            admin_listener,
             api,
+            state,
+            strangers,
+            is_succeeded: false,
         })
     }
 
@@ -82,36 +167,172 @@ impl Running {
         Some((Arc::clone(&fleet.member().fleet), fleet.address()))
     }
 
-    /// Waits until a part ends that nobody told to: a fault of ours, after which the rest is not
-    /// to be trusted with a fleet.
-    pub async fn failed(&mut self) -> &'static str {
-        poll_fn(|cx| {
-            for fleet in &mut self.fleets {
-                if let Poll::Ready(name) = fleet.poll_failed(cx) {
-                    return Poll::Ready(name);
+    /// Waits until there is a reason to end that is not ours to give: a part that ends by itself,
+    /// after which the rest is not to be trusted with a fleet, or a successor that serves.
+    pub async fn ended(&mut self) -> Ended {
+        loop {
+            let (fleets, api) = (&mut self.fleets, &mut self.api);
+            let failed = poll_fn(|cx| {
+                for fleet in fleets.iter_mut() {
+                    if let Poll::Ready(name) = fleet.poll_failed(cx) {
+                        return Poll::Ready(name);
+                    }
+                }
+                api.poll_failed(cx)
+            });
+            let doorway = self.state.as_ref().map(|(_, doorway)| doorway);
+            let stream = tokio::select! {
+                name = failed => return Ended::Failed(name),
+                stream = knock(doorway) => stream,
+            };
+            match self.hand_over(stream).await {
+                Ok(()) => {
+                    self.is_succeeded = true;
+                    return Ended::Succeeded;
+                }
+                Err(why) => {
+                    let why = format!("{why:#}");
+                    warn!(why, "another inflight did not take over; we go on");
                 }
             }
-            self.api.poll_failed(cx)
-        })
-        .await
+        }
     }
 
     /// Ends everything in order: the fleets, all at the same time; then the API.
     ///
     /// # Errors
     /// A part of ours ended by a panic.
-    pub async fn stop(self) -> anyhow::Result<()> {
+    pub async fn stop(mut self) -> anyhow::Result<()> {
         info!("stopping: finishing what was accepted");
+        if self.is_succeeded {
+            // It is our successor's from here on.
+            drop(self.admin_listener);
+            self.api.tell_to_end();
+        }
         let mut stopping = JoinSet::new();
         for fleet in self.fleets {
-            stopping.spawn(fleet.stop());
+            let stays = fleet.keeps() && !self.is_succeeded;
+            let leave = if stays { Leave::Replicas } else { Leave::Nothing };
+            stopping.spawn(fleet.stop(leave));
         }
         let mut result = Ok(());
+        let mut fleets = Vec::new();
         while let Some(stopped) = stopping.join_next().await {
-            result = result.and(stopped.and_then(|stopped| stopped));
+            match stopped {
+                Ok((past, ended)) => {
+                    fleets.extend(past);
+                    result = result.and(ended);
+                }
+                Err(panic) => result = result.and(Err(panic)),
+            }
+        }
+        if let (Some((state, _)), false) = (&self.state, fleets.is_empty()) {
+            let at = self.clock.now();
+            write_snapshot(state, &Snapshot { at, fleets });
         }
         self.roster.replace(Vec::new());
         result = result.and(self.api.end().await);
+        self.strangers.shutdown().await;
         result.context("a part of inflight failed")
+    }
+
+    /// Lets another process of ours take over. Until it serves, any failure leaves all as it was.
+    async fn hand_over(&self, stream: UnixStream) -> anyhow::Result<()> {
+        let mut successor = Successor::greet(stream, self.offer()).await?;
+        if timeout(REPLICA_WITHIN, self.nobody_waits_for_a_replica()).await.is_err() {
+            let why = "requests wait for a first replica".to_owned();
+            successor.refuse(why.clone()).await?;
+            bail!(why);
+        }
+        let result = self.give(&mut successor).await;
+        if result.is_err() {
+            for fleet in &self.fleets {
+                fleet.take_back().await;
+            }
+        }
+        result
+    }
+
+    fn offer(&self) -> Offer<'_> {
+        let mut offer = Offer::default();
+        if let Some((state, doorway)) = &self.state {
+            offer.add(SocketKind::Lock, "", None, state.lock().as_fd());
+            offer.add(SocketKind::TakeOver, "", None, doorway.as_fd());
+        }
+        let (admin, listener) = (self.admin, self.admin_listener.as_fd());
+        offer.add(SocketKind::Admin, "", Some(admin), listener);
+        for fleet in &self.fleets {
+            fleet.offer(&mut offer);
+        }
+        offer
+    }
+
+    /// What waits in our queue is ours to serve, and we start no replica once we were taken over.
+    async fn nobody_waits_for_a_replica(&self) {
+        let waits = |fleet: &RunningFleet| fleet.member().fleet.waits_for_a_replica();
+        while self.fleets.iter().any(waits) {
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    async fn give(&self, successor: &mut Successor) -> anyhow::Result<()> {
+        let mut fleets = Vec::new();
+        for fleet in &self.fleets {
+            fleets.push(fleet.hand_over().await.context("a control loop has failed")?);
+        }
+        let at = self.clock.now();
+        successor.tell(&Snapshot { at, fleets }).await
+    }
+}
+
+/// Opens the state folder, or goes on with what the process had that we take over from.
+fn open_state(dir: &Path, sockets: &mut Sockets) -> anyhow::Result<(StateDir, Doorway)> {
+    let state = match sockets.take(SocketKind::Lock) {
+        Some(lock) => StateDir::inherit(dir, lock),
+        None => StateDir::open(dir)?,
+    };
+    let doorway = Doorway::open(dir, sockets.take(SocketKind::TakeOver))
+        .with_context(|| format!("state.dir {}", dir.display()))?;
+    Ok((state, doorway))
+}
+
+/// Returns what is known from before: told by the process that we take over from, or found. What
+/// cannot be used is left out.
+async fn find_snapshot(
+    state: &StateDir,
+    predecessor: Option<&mut Predecessor>,
+) -> anyhow::Result<Option<Snapshot>> {
+    let max = u64::try_from(SNAPSHOT_MAX).unwrap_or(u64::MAX);
+    let text = match predecessor {
+        Some(predecessor) => Ok(Some(predecessor.take_over().await?)),
+        None => state.take(SNAPSHOT, max),
+    };
+    let read = match text {
+        Ok(Some(text)) => Snapshot::from_text(&text).map_err(|why| why.to_string()),
+        Ok(None) => return Ok(None),
+        Err(error) => Err(error.to_string()),
+    };
+    if let Err(why) = &read {
+        warn!(why, "what the last inflight knew is of no use; starting without it");
+    }
+    Ok(read.ok())
+}
+
+/// A snapshot that cannot be written costs the next process its windows, nothing else.
+fn write_snapshot(state: &StateDir, snapshot: &Snapshot) {
+    let written = snapshot
+        .to_text()
+        .map_err(io::Error::from)
+        .and_then(|text| state.write(SNAPSHOT, &text));
+    match written {
+        Ok(()) => info!("what is known was written for the next inflight"),
+        Err(error) => warn!(%error, "what is known could not be written for the next inflight"),
+    }
+}
+
+async fn knock(doorway: Option<&Doorway>) -> UnixStream {
+    match doorway {
+        Some(doorway) => doorway.knock().await,
+        None => std::future::pending().await,
     }
 }

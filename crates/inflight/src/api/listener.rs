@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::pin::pin;
 use std::time::Duration;
 
@@ -59,6 +60,32 @@ impl AdminListener {
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         Ok(Self { listener, address })
+    }
+
+    /// Goes on listening where another process of ours does.
+    ///
+    /// # Errors
+    /// [`ListenError::Bind`]: the socket is not one to listen on.
+    pub fn adopt(
+        configured: SocketAddr,
+        listener: std::net::TcpListener,
+    ) -> Result<Self, ListenError> {
+        let failed = |cause| ListenError::Bind {
+            address: configured,
+            cause,
+        };
+        listener.set_nonblocking(true).map_err(failed)?;
+        let listener = TcpListener::from_std(listener).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        Ok(Self { listener, address })
+    }
+
+    /// Returns a copy of the listening socket.
+    ///
+    /// # Errors
+    /// There are no more descriptors.
+    pub fn listener(&self) -> io::Result<OwnedFd> {
+        self.listener.as_fd().try_clone_to_owned()
     }
 
     /// Returns the address that was bound.

@@ -99,7 +99,7 @@ async fn show(json: Option<&Path>) -> anyhow::Result<ExitCode> {
         &text,
         &Surroundings::of_this_process(),
     )?;
-    let running = Running::start(config).await?;
+    let running = Running::start(config, false).await?;
     let (fleet, address) = running.first().context("the demonstration has one fleet")?;
     line(format_args!(
         "gateway http://{address}/  metrics http://{}/metrics",

@@ -12,7 +12,7 @@ use tracing::{error, warn};
 
 use super::{ConfigFile, USAGE};
 use crate::config::Config;
-use crate::runtime::Running;
+use crate::runtime::{Ended, Running};
 use crate::telemetry::{self, LogFormat};
 
 /// Runs until stopped; SIGTERM or SIGINT finishes what was accepted, a second one ends at once.
@@ -20,6 +20,11 @@ use crate::telemetry::{self, LogFormat};
 pub struct RunArgs {
     #[command(flatten)]
     config: ConfigFile,
+    /// Takes over from the inflight that runs with the same `state.dir`, without a refused
+    /// connection: its listening sockets, its replicas and what it knows. Starts as usual when
+    /// none runs.
+    #[arg(long)]
+    take_over: bool,
     /// How log lines look.
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
     log_format: LogFormat,
@@ -34,7 +39,7 @@ pub fn run(args: &RunArgs) -> ExitCode {
             for warning in &config.warnings {
                 warn!(%warning, "configuration");
             }
-            conclude(serve(config))
+            conclude(serve(config, args.take_over))
         }
         Err(error) => {
             writeln!(io::stderr(), "{error}").ok();
@@ -66,16 +71,19 @@ pub(super) fn runtime() -> anyhow::Result<Runtime> {
         .context("the system gives us no threads")
 }
 
-fn serve(config: Config) -> anyhow::Result<ExitCode> {
+fn serve(config: Config, take_over: bool) -> anyhow::Result<ExitCode> {
     let runtime = runtime()?;
     runtime.block_on(async {
         let mut signals = Signals::listen()?;
-        let mut running = Running::start(config).await?;
+        let mut running = Running::start(config, take_over).await?;
         let code = tokio::select! {
             () = signals.wait() => ExitCode::SUCCESS,
-            part = running.failed() => {
-                error!(part, "a part of ours ended by itself: stopping the rest");
-                ExitCode::FAILURE
+            ended = running.ended() => match ended {
+                Ended::Failed(part) => {
+                    error!(part, "a part of ours ended by itself: stopping the rest");
+                    ExitCode::FAILURE
+                }
+                Ended::Succeeded => ExitCode::SUCCESS,
             }
         };
         tokio::select! {

@@ -15,10 +15,10 @@ use super::error::{Located, Problems};
 use super::section::{
     Absent, KeyDoc, Keys, SectionDoc, absent, doc_text, key_name, mapping_of, range, section,
 };
-use super::setting::{FILE, Items, Ports, Setting};
+use super::setting::{FILE, Items, Ports, SOCKET_FOLDER, Setting};
 
 pub(super) use fleet::{
-    Bounds, Fleet, Limits, Process, Protocol, Ready, Source, TargetKeys, Timeouts,
+    Bounds, Fleet, Limits, OnExit, Process, Protocol, Ready, Source, TargetKeys, Timeouts,
 };
 pub(super) use scaling::{
     Admission, Measured, Profile, Queue, Rule, Scaling, StepLimit, WhenClosed,
@@ -39,10 +39,22 @@ section! {
         version: u32 = required, 1..=1;
         /// The API, the metrics and the health checks.
         admin: Admin = "{}";
+        /// What of us outlives us. Needed by `on_exit: keep` and by `run --take-over`.
+        state: StateKeys = unset;
         /// The fleets, each independent of the others.
         fleets: Vec<Fleet> = required, Items { count: 1..=10_000, each: () };
     }
     later journal
+}
+
+section! {
+    /// What of us outlives us, for a restart or an upgrade.
+    StateKeys {
+        /// A folder that one running inflight has for itself: its lock, the sockets by which
+        /// replicas and the next inflight are found, and what it knew when it stopped. It is made
+        /// if it is not there, and nobody else may read it.
+        dir: String = required, SOCKET_FOLDER;
+    }
 }
 
 section! {

@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use super::error::{Located, Place, Problem, Problems};
-use super::setting::Setting;
+use super::setting::{Or, Setting};
 use super::{AdminConfig, Config, FleetConfig, Surroundings, document, raw};
 
 /// Judges a text; the errors come in the order of the file.
@@ -28,8 +28,9 @@ pub(super) fn resolve(text: &str, surroundings: &Surroundings) -> Result<Config,
     errors.sort_by_key(|problem| (problem.place.line, problem.place.column));
     warnings.sort_by_key(|problem| (problem.place.line, problem.place.column));
     match resolved {
-        Some((admin, fleets)) if errors.is_empty() => Ok(Config {
+        Some((admin, state_dir, fleets)) if errors.is_empty() => Ok(Config {
             admin,
+            state_dir,
             fleets,
             warnings,
         }),
@@ -41,7 +42,7 @@ fn resolve_file(
     file: &raw::File,
     surroundings: &Surroundings,
     problems: &mut Problems,
-) -> Option<(AdminConfig, Vec<FleetConfig>)> {
+) -> Option<(AdminConfig, Option<PathBuf>, Vec<FleetConfig>)> {
     let admin = file
         .admin
         .as_ref()
@@ -51,6 +52,7 @@ fn resolve_file(
     };
     check_names(&raw_fleets.value, problems);
     check_listeners(file, problems);
+    check_keeping(file, problems);
     let fleets: Vec<Option<FleetConfig>> = raw_fleets
         .value
         .iter()
@@ -58,7 +60,31 @@ fn resolve_file(
         .collect();
     // One version so far; a wrong one has been reported.
     file.version.as_ref()?;
-    Some((admin?, fleets.into_iter().collect::<Option<_>>()?))
+    let state_dir = file.state.as_ref().and_then(|state| state.value.dir.as_ref());
+    let state_dir = state_dir.map(|dir| PathBuf::from(&dir.value));
+    Some((admin?, state_dir, fleets.into_iter().collect::<Option<_>>()?))
+}
+
+/// Reports each fleet whose replicas would be left where nobody finds them.
+fn check_keeping(file: &raw::File, problems: &mut Problems) {
+    if file.state.is_some() {
+        return;
+    }
+    for fleet in file.fleets.iter().flat_map(|fleets| &fleets.value) {
+        let target = fleet.target.as_ref().map(|target| &target.value);
+        let Some(Or::Value(keys)) = target else {
+            continue;
+        };
+        let process = keys.process.as_ref();
+        let on_exit = process.and_then(|process| process.value.on_exit.as_ref());
+        if let Some(on_exit) = on_exit.filter(|on_exit| on_exit.value.0 == raw::OnExit::Keep) {
+            problems.refuse(
+                &on_exit.place,
+                "keep needs `state: { dir: … }`, where the next inflight finds the replicas",
+                "`stop`, or `keep` with `state.dir`",
+            );
+        }
+    }
 }
 
 fn resolve_admin(

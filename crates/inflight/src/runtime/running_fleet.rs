@@ -1,6 +1,7 @@
 //! One fleet that runs: its parts, started by one function and ended in order by another.
 
 use std::net::SocketAddr;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -8,19 +9,21 @@ use inflight_core::admission::Gate;
 use inflight_core::load::ReplicaState;
 use inflight_core::scaling::Scaler;
 use inflight_core::{ReplicaId, Replicas};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinError;
 use tracing::{error, info};
 
+use super::handover::{Offer, SocketKind, Sockets};
 use super::part::Part;
+use super::snapshot::PastFleet;
 use super::wiring;
 use crate::clock::Clock;
-use crate::config::{Endpoints, FleetConfig, Target};
+use crate::config::{Endpoints, FleetConfig, SessionBy, Target};
 use crate::control::{Control, TargetLink};
 use crate::fleet::{Board, Fleet, Member};
 use crate::gateway::Gateway;
-use crate::ports::FleetSettings;
-use crate::targets::process::{ProcessConfig, ProcessHost, ProcessTarget};
+use crate::ports::{FleetSettings, Order};
+use crate::targets::process::{Orphan, ProcessConfig, ProcessHost, ProcessTarget};
 
 /// Commands that a target may lag behind: sizes repeat, and of the others there is one a replica.
 const COMMANDS_WAITING: usize = 256;
@@ -35,12 +38,27 @@ pub(super) struct Prepared {
     settings: FleetSettings,
     process: Option<ProcessConfig>,
     gateway: Gateway,
+    listener: OwnedFd,
+}
+
+/// What an earlier process of ours left of a fleet.
+#[derive(Debug, Default)]
+pub(super) struct Left {
+    /// What it knew.
+    pub(super) past: Option<PastFleet>,
+    /// The replicas that run.
+    pub(super) orphans: Vec<Orphan>,
 }
 
 /// A fleet that runs.
 pub(super) struct RunningFleet {
     member: Member,
+    models: Vec<String>,
     address: SocketAddr,
+    /// A copy of the gateway's, for a successor.
+    listener: OwnedFd,
+    /// Whether the replicas stay when we end.
+    keeps: bool,
     gateway: Part,
     control: Part,
     /// Ends once its control loop did.
@@ -52,33 +70,65 @@ impl Prepared {
     ///
     /// # Errors
     /// A setting is impossible, or the address cannot be listened on.
-    pub(super) fn new(config: FleetConfig) -> anyhow::Result<Self> {
+    pub(super) fn new(config: FleetConfig, sockets: &mut Sockets) -> anyhow::Result<Self> {
         let process = match &config.target {
             Target::Process(settings) => Some(wiring::process(&config, settings)?),
             Target::Advise => None,
         };
+        let settings = wiring::settings(&config)?;
+        let listen = config.gateway.listen.value;
+        let passed = sockets.take_listener(SocketKind::Gateway, &config.name, listen);
+        let gateway = match passed {
+            Some(listener) => Gateway::adopt(wiring::gateway(&config), listener)?,
+            None => Gateway::bind(wiring::gateway(&config))?,
+        };
         Ok(Self {
-            settings: wiring::settings(&config)?,
+            settings,
             process,
-            gateway: Gateway::bind(wiring::gateway(&config))?,
+            listener: gateway.listener()?,
+            gateway,
             config,
         })
+    }
+
+    /// Returns the fleet's name.
+    pub(super) fn name(&self) -> &str {
+        &self.config.name
+    }
+
+    /// Returns the names of its models, in order.
+    pub(super) fn models(&self) -> Vec<&str> {
+        self.config.models.iter().map(|model| model.name.as_str()).collect()
     }
 }
 
 impl RunningFleet {
     /// Starts the parts of a fleet.
-    pub(super) fn start(prepared: Prepared, clock: Clock, host: &ProcessHost) -> Self {
+    pub(super) fn start(
+        prepared: Prepared,
+        left: Left,
+        clock: Clock,
+        host: &ProcessHost,
+    ) -> Self {
+        let models = prepared.models().into_iter().map(str::to_owned).collect();
         let Prepared {
             config,
             settings,
             process,
             gateway,
+            listener,
         } = prepared;
+        let Left { past, orphans } = left;
         let now = clock.now();
         let mut gate = Gate::new(wiring::gate(&config), now);
-        // Sessions that an earlier process of ours knew are not new.
-        gate.on_restart(now);
+        if let Some(past) = &past {
+            gate.restore(now, &past.gate);
+        }
+        // Sessions that an earlier process of ours knew are not new; those of connections have
+        // other connections since.
+        if past.is_none() || config.session == SessionBy::Address {
+            gate.on_restart(now);
+        }
         let mut board = Board::new(
             config.scaling.policy.name(),
             config.models.first().map_or(1, |model| model.slots.get()),
@@ -87,7 +137,8 @@ impl RunningFleet {
         );
         board.is_listening = true;
         let fleet = Fleet::new(&config.name, clock, gate, board);
-        let mut current = config.replicas_min;
+        let found = orphans.iter().filter(|orphan| orphan.is_live()).count();
+        let mut current = config.replicas_min.max(Replicas::from_len(found));
         if let Endpoints::Static(addresses) = &config.endpoints {
             for (id, &address) in (0..).zip(addresses) {
                 fleet.set_endpoint(ReplicaId(id), address, ReplicaState::Ready);
@@ -95,14 +146,18 @@ impl RunningFleet {
             current = Replicas::from_len(addresses.len());
         }
 
+        let keeps = process.as_ref().is_some_and(|process| process.settings().keeps);
         let (target, link) = match process {
             Some(process) => {
-                let (target, link) = start_process(process, host.clone(), &config.name);
+                let (target, link) = start_process(process, orphans, host.clone(), &config.name);
                 (Some(target), Some(link))
             }
             None => (None, None),
         };
-        let scaler = Scaler::new(settings.scaling, now, current);
+        let mut scaler = Scaler::new(settings.scaling, now, current);
+        if let Some(past) = &past {
+            scaler.restore(now, &past.scaler);
+        }
         let control = Control::new(Arc::clone(&fleet), scaler, link);
         let (orders, orders_taken) = mpsc::channel(ORDERS_WAITING);
         let address = gateway.local_addr();
@@ -116,6 +171,9 @@ impl RunningFleet {
             }),
             target,
             address,
+            listener,
+            keeps,
+            models,
             member: Member { fleet, orders },
         }
     }
@@ -128,6 +186,28 @@ impl RunningFleet {
     /// Returns where its gateway listens.
     pub(super) fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Adds what a successor needs to go on listening.
+    pub(super) fn offer<'a>(&'a self, offer: &mut Offer<'a>) {
+        let (name, address) = (self.member.fleet.name(), self.address);
+        offer.add(SocketKind::Gateway, name, Some(address), self.listener.as_fd());
+    }
+
+    /// Tells whether the replicas stay when we end.
+    pub(super) fn keeps(&self) -> bool {
+        self.keeps
+    }
+
+    /// Decides nothing more and returns what is known; `None` when the control loop has failed.
+    pub(super) async fn hand_over(&self) -> Option<PastFleet> {
+        hand_over(&self.member, &self.models).await
+    }
+
+    /// Decides again.
+    pub(super) async fn take_back(&self) {
+        // A loop that failed is told by its handle.
+        self.member.orders.send(Order::TakeBack).await.ok();
     }
 
     /// Is ready with the name of a part that ended although nobody told it to.
@@ -146,25 +226,67 @@ impl RunningFleet {
     }
 
     /// Ends the fleet in order: its gateway finishes what was accepted, with the control loop
-    /// still serving what waits; then the replicas are stopped.
+    /// still serving what waits; then the replicas are stopped, or left running if they are to
+    /// stay. Returns what is known of those.
     ///
     /// # Errors
     /// A part of it ended by a panic.
-    pub(super) async fn stop(self) -> Result<(), JoinError> {
-        self.member.fleet.board().is_listening = false;
-        let mut result = self.gateway.end().await;
-        result = result.and(self.control.end().await);
-        if let Some(target) = self.target {
+    pub(super) async fn stop(self, leave: Leave) -> (Option<PastFleet>, Result<(), JoinError>) {
+        let Self {
+            member,
+            models,
+            gateway,
+            listener,
+            control,
+            target,
+            ..
+        } = self;
+        member.fleet.board().is_listening = false;
+        // While there is a copy the system lets clients connect, and nobody would accept them.
+        drop(listener);
+        let mut result = gateway.end().await;
+        let past = match leave {
+            Leave::Replicas => hand_over(&member, &models).await,
+            Leave::Nothing => None,
+        };
+        result = result.and(control.end().await);
+        if let Some(target) = target {
             result = result.and(target.ended().await);
         }
-        result
+        (past, result)
     }
 }
 
-fn start_process(process: ProcessConfig, host: ProcessHost, fleet: &str) -> (Part, TargetLink) {
+/// What is left of a fleet that ends, unless it was handed over before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Leave {
+    Nothing,
+    /// The replicas, if they are to stay, for a later process of ours.
+    Replicas,
+}
+
+async fn hand_over(member: &Member, models: &[String]) -> Option<PastFleet> {
+    let (done, known) = oneshot::channel();
+    let order = Order::HandOver { done };
+    member.orders.send(order).await.ok()?;
+    let scaler = *known.await.ok()?;
+    Some(PastFleet {
+        name: member.fleet.name().to_owned(),
+        models: models.to_vec(),
+        gate: member.fleet.export(),
+        scaler,
+    })
+}
+
+fn start_process(
+    process: ProcessConfig,
+    orphans: Vec<Orphan>,
+    host: ProcessHost,
+    fleet: &str,
+) -> (Part, TargetLink) {
     let (commands, commands_taken) = mpsc::channel(COMMANDS_WAITING);
     let (news, events) = mpsc::channel(EVENTS_WAITING);
-    let target = ProcessTarget::start(process, host, commands_taken, news);
+    let target = ProcessTarget::start(process, host, orphans, commands_taken, news);
     let fleet = fleet.to_owned();
     // It ends by the end of its commands, which is the control loop's doing.
     let part = Part::start("a target", |_| async move {

@@ -184,6 +184,8 @@ pub(super) fn process(
     process.start_timeout = settings.ready_timeout;
     process.drain_timeout = settings.drain_timeout;
     process.stop_grace = settings.stop_grace;
+    process.keeps = settings.keeps;
+    process.orphan_grace = settings.orphan_grace;
     ProcessConfig::check(process)
         .map_err(|problems| {
             anyhow::anyhow!(

@@ -7,6 +7,7 @@
 
 mod backoff;
 mod config;
+mod orphan;
 mod output;
 mod port_pool;
 mod probe;
@@ -20,10 +21,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use inflight_core::{ReplicaId, Timestamp};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinError, JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
@@ -33,12 +34,13 @@ use crate::ports::{ReplicaChange, TargetCommand, TargetEvent};
 pub use config::{
     CommandError, ProcessConfig, ProcessConfigError, ProcessSettings, ReadyProbe, resolve_command,
 };
+pub use orphan::{Orphan, find_orphans};
 pub use output::LogPrinter;
 pub use port_pool::PortPool;
 pub use shim::run_shim_if_asked;
 
 use port_pool::ReservedPort;
-use replica::{Exit, Launch};
+use replica::{Exit, Launch, News};
 use table::{Action, Limits, Table};
 use wire::Order;
 
@@ -60,6 +62,8 @@ pub struct ProcessHost {
     pub printer: LogPrinter,
     /// The program that holds the shim: ourselves.
     pub program: PathBuf,
+    /// Where the sockets of replicas are that may outlive us; `None` when none may.
+    pub state: Option<PathBuf>,
     /// Reads the time.
     pub clock: Clock,
 }
@@ -73,6 +77,7 @@ impl ProcessHost {
             ports,
             printer,
             program: replica::own_program(),
+            state: None,
             clock,
         }
     }
@@ -103,16 +108,21 @@ pub struct ProcessTarget {
 }
 
 impl ProcessTarget {
-    /// Starts a target of no replicas; it acts on the first [`TargetCommand::Size`].
+    /// Starts a target of the replicas that run already; it acts on the first
+    /// [`TargetCommand::Size`].
     #[must_use]
     pub fn start(
         config: ProcessConfig,
         host: ProcessHost,
+        orphans: Vec<Orphan>,
         commands: mpsc::Receiver<TargetCommand>,
         events: mpsc::Sender<TargetEvent>,
     ) -> Self {
         let stats = Arc::new(ProcessStats::default());
-        let keeper = Keeper::new(config, host, Arc::clone(&stats));
+        let mut keeper = Keeper::new(config, host, Arc::clone(&stats));
+        for orphan in orphans {
+            keeper.adopt(orphan);
+        }
         Self {
             task: tokio::spawn(keeper.run(commands, events)),
             stats,
@@ -144,7 +154,11 @@ struct Keeper {
     table: Table,
     members: BTreeMap<ReplicaId, Member>,
     tasks: JoinSet<Exit>,
-    ready: (mpsc::Sender<ReplicaId>, mpsc::Receiver<ReplicaId>),
+    news: (mpsc::Sender<News>, mpsc::Receiver<News>),
+    /// Who waits for every replica to be there for the next owner.
+    handing_over: Vec<oneshot::Sender<()>>,
+    handed_over: bool,
+    is_released: bool,
     outbox: VecDeque<TargetEvent>,
     warnings: Warnings,
 }
@@ -161,6 +175,8 @@ struct Member {
 struct Process {
     task: tokio::task::Id,
     orders: mpsc::Sender<Order>,
+    /// Whether a later owner would find it.
+    is_present: bool,
 }
 
 /// When the last warning was, and how many were held back since.
@@ -186,7 +202,10 @@ impl Keeper {
             table: Table::new(limits),
             members: BTreeMap::new(),
             tasks: JoinSet::new(),
-            ready: mpsc::channel(64),
+            news: mpsc::channel(64),
+            handing_over: Vec::new(),
+            handed_over: false,
+            is_released: false,
             outbox: VecDeque::new(),
             warnings: Warnings::default(),
         }
@@ -200,7 +219,7 @@ impl Keeper {
         let mut commanded = true;
         loop {
             self.act();
-            if self.table.is_done() && self.outbox.is_empty() {
+            if (self.table.is_done() && self.outbox.is_empty()) || self.is_released {
                 return;
             }
             let open = self.outbox.len() < EVENTS_WAITING;
@@ -226,9 +245,7 @@ impl Keeper {
                     commanded = command.is_some();
                     self.on_command(command.unwrap_or(TargetCommand::Stop));
                 }
-                Some(id) = self.ready.1.recv(), if open => {
-                    self.table.on_ready(self.host.clock.now(), id);
-                }
+                Some(news) = self.news.1.recv(), if open => self.on_news(news),
                 Some(ended) = self.tasks.join_next(), if open => self.on_ended(ended),
                 () = sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => {
                     self.table.on_timeout(self.host.clock.now());
@@ -248,8 +265,82 @@ impl Keeper {
         match command {
             TargetCommand::Size { desired, drain } => self.table.on_size(now, desired, &drain),
             TargetCommand::Drained(id) => self.table.on_drained(now, id),
+            TargetCommand::HandOver { done } => {
+                self.handed_over = true;
+                self.table.set_handed_over(now, true);
+                self.handing_over.push(done);
+                self.tell_handed_over();
+            }
+            TargetCommand::TakeBack => {
+                self.handed_over = false;
+                self.table.set_handed_over(now, false);
+            }
+            // The channels close with the tasks, and the shims wait for their next owner.
+            TargetCommand::Stop if self.handed_over && self.keep().is_some() => {
+                self.is_released = true;
+            }
             TargetCommand::Stop => self.table.on_stop(now),
         }
+    }
+
+    fn on_news(&mut self, news: News) {
+        match news {
+            News::Ready(id) => self.table.on_ready(self.host.clock.now(), id),
+            News::Present(id) => {
+                let process = self.members.get_mut(&id).and_then(|it| it.process.as_mut());
+                if let Some(process) = process {
+                    process.is_present = true;
+                }
+                self.tell_handed_over();
+            }
+        }
+    }
+
+    /// Tells those who wait for it, once a later owner would find every replica.
+    fn tell_handed_over(&mut self) {
+        let processes = self.members.values().filter_map(|it| it.process.as_ref());
+        if processes.into_iter().all(|process| process.is_present) {
+            for done in self.handing_over.drain(..) {
+                // Whoever waited may be gone.
+                done.send(()).ok();
+            }
+        }
+    }
+
+    /// Returns where sockets go, if replicas shall outlive us.
+    fn keep(&self) -> Option<&PathBuf> {
+        let keeps = self.config.settings().keeps;
+        self.host.state.as_ref().filter(|_| keeps)
+    }
+
+    /// Takes in a replica that an earlier process of ours left running.
+    fn adopt(&mut self, orphan: Orphan) {
+        let (about, stage) = (orphan.hello.about.clone(), orphan.hello.stage);
+        let started_at = SystemTime::UNIX_EPOCH + Duration::from_millis(about.started_at);
+        // A calendar that was set back meanwhile makes it young, which costs nothing.
+        let age = started_at.elapsed().unwrap_or_default();
+        let now = self.host.clock.now();
+        let id = self
+            .table
+            .adopt(now, ReplicaId(about.id), about.index, stage, age);
+        tracing::info!(
+            fleet = about.fleet,
+            replica = about.index,
+            port = about.port,
+            pid = orphan.hello.pid,
+            ?stage,
+            same_command = about.fingerprint == self.config.fingerprint(),
+            "replica adopted"
+        );
+        let port = self.host.ports.adopt(about.port);
+        self.members.insert(
+            id,
+            Member {
+                port,
+                process: None,
+            },
+        );
+        self.run_replica(id, about.index, Some(orphan));
     }
 
     fn on_ended(&mut self, ended: Result<Exit, JoinError>) {
@@ -305,7 +396,7 @@ impl Keeper {
         while let Some(action) = self.table.poll_action() {
             match action {
                 Action::Tell { id, index, change } => self.tell(id, index, change),
-                Action::Launch { id, index } => self.launch(id, index),
+                Action::Launch { id, index } => self.run_replica(id, index, None),
                 Action::Terminate { id } => self.order(id, Order::Terminate),
                 Action::Kill { id } => self.order(id, Order::Kill),
             }
@@ -331,8 +422,10 @@ impl Keeper {
         }
     }
 
-    fn launch(&mut self, id: ReplicaId, index: u32) {
+    fn run_replica(&mut self, id: ReplicaId, index: u32, orphan: Option<Orphan>) {
         let host = self.config.settings().host;
+        let is_present = orphan.is_some();
+        let keep = self.keep().cloned();
         let Some(member) = self.members.get_mut(&id) else {
             return;
         };
@@ -344,8 +437,10 @@ impl Keeper {
             config: Arc::clone(&self.config),
             program: self.host.program.clone(),
             printer: self.host.printer.clone(),
+            keep,
+            orphan,
             orders: received,
-            ready: self.ready.0.clone(),
+            news: self.news.0.clone(),
         };
         let task = if member.port.is_some() {
             self.tasks.spawn(replica::run(launch))
@@ -362,6 +457,7 @@ impl Keeper {
         member.process = Some(Process {
             task: task.id(),
             orders,
+            is_present,
         });
     }
 

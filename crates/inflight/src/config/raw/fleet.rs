@@ -173,8 +173,24 @@ section! {
         ready: Ready = "{}";
         /// From the polite request to stop (SIGTERM) to the end by force (SIGKILL).
         stop_grace: Duration = "30s", Duration::ZERO..=HOUR;
+        /// What becomes of replicas when inflight ends: `stop` stops them; `keep` leaves them
+        /// running for the next inflight, which adopts them. `keep` needs `state.dir`.
+        on_exit: OneOf<OnExit> = "stop";
+        /// With `on_exit: keep`, how long replicas wait for the next inflight before they are
+        /// stopped; also after ours was killed.
+        orphan_grace: Duration = "10m", SECOND..=DAY;
     }
-    later on_exit orphan_grace
+}
+
+/// What becomes of replicas when we end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::config) enum OnExit {
+    Stop,
+    Keep,
+}
+
+impl Choice for OnExit {
+    const WORDS: &'static [(&'static str, Self)] = &[("stop", Self::Stop), ("keep", Self::Keep)];
 }
 
 section! {

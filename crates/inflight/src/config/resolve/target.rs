@@ -52,6 +52,8 @@ fn resolve_process(
         ready_every: every.value,
         ready_timeout: timeout.value,
         stop_grace: raw.stop_grace.as_ref()?.value,
+        keeps: raw.on_exit.as_ref()?.value.0 == raw::OnExit::Keep,
+        orphan_grace: raw.orphan_grace.as_ref()?.value,
         drain_timeout: gateway?.timeouts.drain,
     })
 }

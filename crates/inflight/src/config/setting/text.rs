@@ -49,6 +49,12 @@ pub(in crate::config) const FILE: Form = Form {
     fits: |text| !text.is_empty() && !text.contains('\0'),
 };
 
+/// A folder for sockets, whose paths the system keeps short.
+pub(in crate::config) const SOCKET_FOLDER: Form = Form {
+    called: "an absolute path of a folder, at most 80 bytes long",
+    fits: |text| text.starts_with('/') && text.len() <= 80 && !text.contains('\0'),
+};
+
 /// A gRPC service's name; empty asks for the server as a whole.
 pub(in crate::config) const SERVICE: Form = Form {
     called: "the name of a gRPC service, or \"\" for the server as a whole",

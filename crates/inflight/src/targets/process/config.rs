@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -34,6 +35,10 @@ pub struct ProcessSettings {
     pub stop_grace: Duration,
     /// Where the replicas listen.
     pub host: IpAddr,
+    /// Whether replicas stay when we end; needs a folder for their sockets.
+    pub keeps: bool,
+    /// How long a replica waits for its next owner.
+    pub orphan_grace: Duration,
     /// How many processes there may be, draining and stopping ones included. Indices stay below
     /// it, so `{replica}` can name a device.
     pub replicas_max: Replicas,
@@ -53,6 +58,8 @@ impl ProcessSettings {
             drain_timeout: Duration::from_secs(60),
             stop_grace: Duration::from_secs(30),
             host: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            keeps: false,
+            orphan_grace: Duration::from_secs(600),
             replicas_max,
         }
     }
@@ -195,6 +202,11 @@ impl ProcessConfig {
             settings.drain_timeout,
             Duration::ZERO,
         ));
+        errors.extend(span(
+            "orphan_grace",
+            settings.orphan_grace,
+            Duration::ZERO,
+        ));
         errors.extend(span("stop_grace", settings.stop_grace, Duration::ZERO));
         if errors.is_empty() {
             Ok(Self(settings))
@@ -219,6 +231,13 @@ impl ProcessConfig {
         let own = std::env::var_os("PATH").unwrap_or_default();
         let path = self.0.env.get("PATH").map_or(own.as_os_str(), OsStr::new);
         resolve_in(program, path)
+    }
+
+    /// Returns what tells this command and environment from others.
+    pub(super) fn fingerprint(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (&self.0.command, &self.0.env).hash(&mut hasher);
+        hasher.finish()
     }
 
     /// Returns the program and its arguments for one replica.

@@ -67,6 +67,14 @@ impl PortPool {
         Self::new(range_beside(kernel))
     }
 
+    /// Takes the port of a replica that runs already; `None` when it is somebody's.
+    pub(super) fn adopt(&self, port: u16) -> Option<ReservedPort> {
+        lock(&self.state).taken.insert(port).then(|| ReservedPort {
+            port,
+            state: Arc::clone(&self.state),
+        })
+    }
+
     /// Takes a port that is free on this host now; `None` when none is.
     pub(super) fn reserve(&self, host: IpAddr) -> Option<ReservedPort> {
         let mut state = lock(&self.state);

@@ -1,4 +1,4 @@
-//! One replica's process: started under its shim, asked until ready, told to end, watched to the
+//! One replica's process: started under its shim or found under one, asked until ready, told to end, watched to the
 //! end.
 
 use std::io;
@@ -8,22 +8,25 @@ use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use inflight_core::ReplicaId;
 use rustix::process::{Pid, Signal};
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::io::AsyncRead;
 use tokio::net::UnixStream;
+use tokio::net::unix::pipe;
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::config::ProcessConfig;
+use super::orphan::{self, Orphan};
 use super::output::{LogPrinter, Tail, follow};
 use super::probe::{NotReady, until_ready};
 use super::shim;
-use super::wire::{Order, Told};
+use super::wire::{About, LINE_MAX, Order, Told};
+use crate::lines::{self, LineReader, LineWriter};
 
 /// A shim that was told to kill and says nothing for this long is stuck itself.
 const SHIM_ANSWERS_WITHIN: Duration = Duration::from_secs(2);
@@ -35,7 +38,7 @@ const LAST_LINES_WITHIN: Duration = Duration::from_millis(500);
 const LINES_IN_SENTENCE: usize = 3;
 const LINE_CHARS: usize = 200;
 
-/// What a replica's process needs to start.
+/// What the task of a replica needs.
 #[derive(Debug)]
 pub(super) struct Launch {
     pub(super) id: ReplicaId,
@@ -44,8 +47,21 @@ pub(super) struct Launch {
     pub(super) config: Arc<ProcessConfig>,
     pub(super) program: PathBuf,
     pub(super) printer: LogPrinter,
+    /// Where sockets for later owners go; `None` when replicas end with us.
+    pub(super) keep: Option<PathBuf>,
+    /// The replica that an earlier process of ours started, if it is not to be started.
+    pub(super) orphan: Option<Orphan>,
     pub(super) orders: mpsc::Receiver<Order>,
-    pub(super) ready: mpsc::Sender<ReplicaId>,
+    pub(super) news: mpsc::Sender<News>,
+}
+
+/// What the task of a replica tells while the replica runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum News {
+    /// Its process is there, and a later owner would find it.
+    Present(ReplicaId),
+    /// It answered its readiness probe.
+    Ready(ReplicaId),
 }
 
 /// How a replica's process ended.
@@ -67,11 +83,16 @@ pub(super) fn own_program() -> PathBuf {
     }
 }
 
-/// Runs the process to its end. Dropping this closes the channel, and the shim ends the process.
+/// Runs the process to its end. Dropping this closes the channel: the shim then ends the process,
+/// or waits for its next owner.
 pub(super) async fn run(mut launch: Launch) -> Exit {
     let tail = Tail::default();
-    let mut how = match start(&launch) {
-        Ok((shim, channel)) => supervise(&mut launch, shim, channel, &tail).await,
+    let reached = match launch.orphan.take() {
+        Some(orphan) => Ok(Reached::adopt(orphan)),
+        None => Reached::start(&launch),
+    };
+    let mut how = match reached {
+        Ok(reached) => supervise(&mut launch, reached, &tail).await,
         Err(error) => format!("cannot start its shim: {error}"),
     };
     let last_lines = tail.lines();
@@ -83,106 +104,233 @@ pub(super) async fn run(mut launch: Launch) -> Exit {
     }
 }
 
-fn start(launch: &Launch) -> io::Result<(Child, UnixStream)> {
-    let (ours, theirs) = StdUnixStream::pair()?;
-    ours.set_nonblocking(true)?;
-    let port = launch.address.port();
-    let shim = Command::new(&launch.program)
-        .arg0("inflight")
-        .arg(shim::SUPERVISE)
-        .arg(launch.index.to_string())
-        .args(launch.config.command_for(launch.index, port))
-        .envs(launch.config.env_for(launch.index, port))
-        .stdin(Stdio::from(OwnedFd::from(theirs)))
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        // Ctrl-C in our terminal is for us; replicas are told by us.
-        .process_group(0)
-        .spawn()?;
-    Ok((shim, UnixStream::from_std(ours)?))
+/// A shim and what connects us.
+struct Reached {
+    reader: LineReader,
+    writer: LineWriter,
+    /// `None` when an earlier process of ours started it.
+    shim: Option<Child>,
+    group: Option<Pid>,
+    /// What the replica writes, as far as it is not told by the shim.
+    outputs: Vec<Output>,
+}
+
+type Output = Box<dyn AsyncRead + Send + Unpin>;
+
+impl Reached {
+    fn start(launch: &Launch) -> io::Result<Self> {
+        let (ours, theirs) = StdUnixStream::pair()?;
+        ours.set_nonblocking(true)?;
+        let port = launch.address.port();
+        let mut starting = Command::new(&launch.program);
+        starting.arg0("inflight");
+        match &launch.keep {
+            Some(folder) => {
+                let about = serde_json::to_string(&about(launch))?;
+                let grace = launch.config.settings().orphan_grace;
+                starting
+                    .arg(shim::SUPERVISE_KEPT)
+                    .arg(launch.index.to_string())
+                    .arg(orphan::new_socket(folder))
+                    .arg(grace.as_millis().to_string())
+                    .arg(about)
+                    // It may outlive whoever reads ours; the command's outputs come by the channel.
+                    .stdout(Stdio::null())
+                    .stderr(Stdio::null());
+            }
+            None => {
+                starting
+                    .arg(shim::SUPERVISE)
+                    .arg(launch.index.to_string())
+                    .stdout(Stdio::piped())
+                    .stderr(Stdio::piped());
+            }
+        }
+        let mut shim = starting
+            .args(launch.config.command_for(launch.index, port))
+            .envs(launch.config.env_for(launch.index, port))
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            // Ctrl-C in our terminal is for us; replicas are told by us.
+            .process_group(0)
+            .spawn()?;
+        let out = shim.stdout.take().map(|stream| Box::new(stream) as Output);
+        let err = shim.stderr.take().map(|stream| Box::new(stream) as Output);
+        let (reader, writer) = lines::over(UnixStream::from_std(ours)?, LINE_MAX);
+        Ok(Self {
+            reader,
+            writer,
+            shim: Some(shim),
+            group: None,
+            outputs: out.into_iter().chain(err).collect(),
+        })
+    }
+
+    fn adopt(orphan: Orphan) -> Self {
+        let Orphan {
+            hello,
+            mut reader,
+            writer,
+        } = orphan;
+        Self {
+            outputs: outputs_of(&mut reader),
+            reader,
+            writer,
+            shim: None,
+            group: Pid::from_raw(hello.pid),
+        }
+    }
+}
+
+/// Returns what the shim of this replica tells its owners about it.
+fn about(launch: &Launch) -> About {
+    let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let millis = since_1970.unwrap_or_default().as_millis();
+    About {
+        fleet: launch.config.settings().fleet.clone(),
+        index: launch.index,
+        id: launch.id.0,
+        port: launch.address.port(),
+        fingerprint: launch.config.fingerprint(),
+        started_at: u64::try_from(millis).unwrap_or(u64::MAX),
+    }
+}
+
+/// Returns the outputs of the command that came by the channel. One that cannot be read is not.
+fn outputs_of(reader: &mut LineReader) -> Vec<Output> {
+    let descriptors = reader.take_descriptors().into_iter();
+    let pipes = descriptors.filter_map(|one| pipe::Receiver::from_owned_fd(one).ok());
+    pipes.map(|one| Box::new(one) as Output).collect()
 }
 
 /// Returns how the process ended, as one sentence.
-async fn supervise(
-    launch: &mut Launch,
-    mut shim: Child,
-    channel: UnixStream,
-    tail: &Tail,
-) -> String {
+async fn supervise(launch: &mut Launch, mut reached: Reached, tail: &Tail) -> String {
     let settings = launch.config.settings();
-    let prefix = format!("{}/{}", settings.fleet, launch.index);
-    let mut logs = JoinSet::new();
-    if let Some(stream) = shim.stdout.take() {
-        logs.spawn(follow(
-            stream,
-            prefix.clone(),
-            launch.printer.clone(),
-            tail.clone(),
-        ));
-    }
-    if let Some(stream) = shim.stderr.take() {
-        logs.spawn(follow(stream, prefix, launch.printer.clone(), tail.clone()));
-    }
+    let mut logs = Logs {
+        prefix: format!("{}/{}", settings.fleet, launch.index),
+        printer: launch.printer.clone(),
+        tail: tail.clone(),
+        tasks: JoinSet::new(),
+    };
+    logs.follow(std::mem::take(&mut reached.outputs));
 
     let mut last_answer = Some(NotReady::NotAsked);
     let becoming_ready = async {
         let (probe, every) = (&settings.ready, settings.ready_every);
         until_ready(probe, launch.address, every, &mut last_answer).await;
         // Nobody listens only when everything is being torn down.
-        launch.ready.send(launch.id).await.ok();
+        launch.news.send(News::Ready(launch.id)).await.ok();
     };
-    let mut how = watch(&mut shim, channel, &mut launch.orders, becoming_ready).await;
+    let presence = Presence {
+        id: launch.id,
+        news: &launch.news,
+    };
+    let mut how = watch(
+        &mut reached,
+        &mut launch.orders,
+        becoming_ready,
+        presence,
+        &mut logs,
+    )
+    .await;
+    if let Some(mut shim) = reached.shim {
+        // It said its last word, or is stuck; what is bound to it ends with it. Reaped by tokio.
+        shim.start_kill().ok();
+    }
     if let Some(answer) = last_answer {
         how.push_str(&format!("; when last asked it was not ready: {answer}"));
     }
-    timeout(LAST_LINES_WITHIN, logs.join_all()).await.ok();
+    timeout(LAST_LINES_WITHIN, logs.tasks.join_all()).await.ok();
     how
+}
+
+/// Tells that a replica's process is there.
+struct Presence<'a> {
+    id: ReplicaId,
+    news: &'a mpsc::Sender<News>,
+}
+
+impl Presence<'_> {
+    async fn tell(&self) {
+        // Nobody listens only when everything is being torn down.
+        self.news.send(News::Present(self.id)).await.ok();
+    }
+}
+
+/// Those who read what the replica writes.
+struct Logs {
+    prefix: String,
+    printer: LogPrinter,
+    tail: Tail,
+    tasks: JoinSet<()>,
+}
+
+impl Logs {
+    /// Reads these, and what was read before no more.
+    fn follow(&mut self, outputs: Vec<Output>) {
+        self.tasks.abort_all();
+        for output in outputs {
+            let (prefix, printer) = (self.prefix.clone(), self.printer.clone());
+            self.tasks
+                .spawn(follow(output, prefix, printer, self.tail.clone()));
+        }
+    }
 }
 
 /// Passes orders on and drives the readiness probe until the process has ended.
 async fn watch(
-    shim: &mut Child,
-    channel: UnixStream,
+    reached: &mut Reached,
     orders: &mut mpsc::Receiver<Order>,
     becoming_ready: impl Future<Output = ()>,
+    presence: Presence<'_>,
+    logs: &mut Logs,
 ) -> String {
-    let (told, mut ordered) = channel.into_split();
-    let mut told = BufReader::new(told).lines();
+    let Reached {
+        reader,
+        writer,
+        group,
+        ..
+    } = reached;
     let mut becoming_ready = std::pin::pin!(becoming_ready);
     let mut asking = true;
-    let mut group = None;
     let mut stuck_at = None;
-    let how = loop {
+    loop {
         tokio::select! {
-            line = told.next_line() => match line.ok().flatten().as_deref().map(Told::parse) {
-                Some(Some(Told::Started(pid))) => group = Pid::from_raw(pid),
+            line = reader.next_line() => match line.ok().flatten().as_deref().map(Told::parse) {
+                Some(Some(Told::Started(pid))) => {
+                    *group = Pid::from_raw(pid);
+                    presence.tell().await;
+                }
+                Some(Some(Told::Hello(hello))) => {
+                    *group = Pid::from_raw(hello.pid);
+                    logs.follow(outputs_of(reader));
+                    presence.tell().await;
+                }
+                Some(Some(Told::Superseded)) => logs.follow(Vec::new()),
                 Some(Some(Told::Exited(ending))) => break ending.to_string(),
                 Some(Some(Told::Failed(why))) => break format!("could not be started: {why}"),
                 Some(None) => {}
                 None => {
-                    kill_group(group);
+                    kill_group(*group);
                     break "its shim ended, and it was killed with it".to_owned();
                 }
             },
             Some(order) = orders.recv() => {
                 // A shim that is gone shows when it is read.
-                ordered.write_all(order.line().as_bytes()).await.ok();
+                writer.send(order.line(), &[]).await.ok();
                 if order == Order::Kill {
                     stuck_at = Some(Instant::now() + SHIM_ANSWERS_WITHIN);
                 }
             }
             () = sleep_until(stuck_at.unwrap_or_else(Instant::now)), if stuck_at.is_some() => {
-                kill_group(group);
+                kill_group(*group);
                 break "killed past its shim, which did not answer".to_owned();
             }
-            () = &mut becoming_ready, if asking => asking = false,
+            () = &mut becoming_ready, if asking => {
+                asking = false;
+                writer.send(Order::Ready.line(), &[]).await.ok();
+            }
         }
-    };
-    // The shim ends right after its last word; if not, the kernel ends what is bound to it.
-    if timeout(SHIM_ANSWERS_WITHIN, shim.wait()).await.is_err() {
-        shim.start_kill().ok();
     }
-    how
 }
 
 fn kill_group(group: Option<Pid>) {

@@ -7,6 +7,9 @@
 //! found too. `inflight __replica-exec SHIM COMMAND…` asks the kernel to be killed with the shim,
 //! then becomes the command.
 //!
+//! `inflight __replica-keep INDEX SOCKET GRACE_MS ABOUT COMMAND…` is the same for `on_exit: keep`:
+//! when its owner is gone it waits `GRACE_MS` on `SOCKET` for the next one before it ends anything.
+//!
 //! One thread on purpose: the parent-death signal belongs to the thread that forked. It survives
 //! SIGTERM, SIGINT and SIGHUP, which a service manager may send to every process of a service;
 //! nothing survives SIGKILL, and then the kernel and our side of the channel end the group.
@@ -15,24 +18,32 @@
 //! A command that puts its real work into the background and exits has ended, as far as this is
 //! concerned: the rest of its group is ended too.
 
+mod keep;
+mod owners;
+
 use std::ffi::{OsStr, OsString};
-use std::io::{self, Write as _};
+use std::io::{self, PipeWriter, Write as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::UnixStream;
 use tokio::signal::unix::{Signal as SignalStream, SignalKind, signal};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
 
-use super::wire::{Ending, Order, Told};
+use super::wire::{About, Ending, Hello, Order, Stage, Told};
+use keep::{DRAIN_EVERY, Door, Outputs};
+use owners::Owners;
 
 /// The hidden subcommand that supervises one command.
 pub(super) const SUPERVISE: &str = "__replica";
+
+/// The hidden subcommand that supervises one command and may outlive its owner.
+pub(super) const SUPERVISE_KEPT: &str = "__replica-keep";
 
 /// The hidden subcommand that becomes the command.
 const BECOME: &str = "__replica-exec";
@@ -45,12 +56,22 @@ const ORPHAN_GRACE: Duration = Duration::from_secs(1);
 const REAP_EVERY: Duration = Duration::from_millis(5);
 const REAP_ROUNDS: u32 = 200;
 
+/// How a shim outlives its owner.
+#[derive(Debug)]
+struct Keep {
+    socket: PathBuf,
+    grace: Duration,
+    about: About,
+}
+
 /// Runs the shim if the arguments ask for it. To be called before anything else in `main`.
 pub fn run_shim_if_asked() -> Option<ExitCode> {
     let mut arguments = std::env::args_os().skip(1);
     let subcommand = arguments.next()?;
     if subcommand == OsStr::new(SUPERVISE) {
         Some(supervise(&arguments.collect::<Vec<_>>()))
+    } else if subcommand == OsStr::new(SUPERVISE_KEPT) {
+        Some(supervise_kept(&arguments.collect::<Vec<_>>()))
     } else if subcommand == OsStr::new(BECOME) {
         Some(become_command(&arguments.collect::<Vec<_>>()))
     } else {
@@ -62,6 +83,27 @@ fn supervise(arguments: &[OsString]) -> ExitCode {
     let [index, command @ ..] = arguments else {
         return ExitCode::from(2);
     };
+    supervise_as(index, command, None)
+}
+
+fn supervise_kept(arguments: &[OsString]) -> ExitCode {
+    let [index, socket, grace, about, command @ ..] = arguments else {
+        return ExitCode::from(2);
+    };
+    let grace = grace.to_str().and_then(|text| text.parse().ok());
+    let about = about.to_str().map(serde_json::from_str);
+    let (Some(grace), Some(Ok(about))) = (grace, about) else {
+        return ExitCode::from(2);
+    };
+    let keep = Keep {
+        socket: PathBuf::from(socket),
+        grace: Duration::from_millis(grace),
+        about,
+    };
+    supervise_as(index, command, Some(&keep))
+}
+
+fn supervise_as(index: &OsStr, command: &[OsString], keep: Option<&Keep>) -> ExitCode {
     let (Some(index), false) = (index.to_str(), command.is_empty()) else {
         return ExitCode::from(2);
     };
@@ -69,7 +111,7 @@ fn supervise(arguments: &[OsString]) -> ExitCode {
     let run = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .and_then(|runtime| runtime.block_on(run(command)));
+        .and_then(|runtime| runtime.block_on(run(command, keep)));
     match run {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => complain("cannot supervise the replica", &error),
@@ -126,56 +168,128 @@ fn complain(what: &str, error: &io::Error) -> ExitCode {
     ExitCode::FAILURE
 }
 
-async fn run(command: &[OsString]) -> io::Result<()> {
+async fn run(command: &[OsString], keep: Option<&Keep>) -> io::Result<()> {
     let channel = StdUnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     channel.set_nonblocking(true)?;
-    let (orders, mut reports) = UnixStream::from_std(channel)?.into_split();
+    let first = UnixStream::from_std(channel)?;
     let mut children = signal(SignalKind::child())?;
     let _survived = survive_signals()?;
+    let door = match keep {
+        Some(keep) => Some(Door::open(&keep.socket, keep.grace)?),
+        None => None,
+    };
 
-    let mut child = match start(command) {
+    let mut owners = Owners::new();
+    let (outputs, ends) = match &door {
+        Some(_) => Outputs::open().map(|(outputs, ends)| (Some(outputs), Some(ends)))?,
+        None => (None, None),
+    };
+    let mut child = match start(command, ends) {
         Ok(child) => child,
         Err(error) => {
-            let told = Told::Failed(error.to_string());
-            return reports.write_all(format!("{told}\n").as_bytes()).await;
+            owners.add(first).await;
+            owners.tell_all(&Told::Failed(error.to_string())).await;
+            return Ok(());
         }
     };
     let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let group =
         group.ok_or_else(|| io::Error::other("the kernel gave an impossible process id"))?;
-    // A closed channel shows when it is read.
-    let told = Told::Started(group.as_raw_nonzero().get());
-    reports.write_all(format!("{told}\n").as_bytes()).await.ok();
+    let pid = group.as_raw_nonzero().get();
+    if let (Some(keep), Some(outputs)) = (keep, outputs) {
+        let (about, stage) = (keep.about.clone(), Stage::Starting);
+        owners.set_hello(Hello { about, pid, stage }, outputs);
+    }
+    owners.add(first).await;
+    owners.tell_all(&Told::Started(pid)).await;
 
-    let mut orders = BufReader::new(orders).lines();
-    let mut owned = true;
-    let mut kill_at = None;
+    let grace = door.as_ref().map_or(Duration::ZERO, |door| door.grace);
+    let mut alone_since = None;
+    let mut orphaned = Orphaned::Not;
+    let mut drain = interval(DRAIN_EVERY);
+    drain.set_missed_tick_behavior(MissedTickBehavior::Skip);
     while !has_ended(group)? {
+        if owners.is_empty() {
+            let since = *alone_since.get_or_insert_with(Instant::now);
+            if orphaned == Orphaned::Not {
+                orphaned = Orphaned::Until(since + grace);
+            }
+        } else if let Orphaned::Until(_) = orphaned {
+            (alone_since, orphaned) = (None, Orphaned::Not);
+        }
+        let is_open = door.is_some() && matches!(orphaned, Orphaned::Not | Orphaned::Until(_));
         tokio::select! {
-            line = orders.next_line(), if owned => match line {
-                Ok(Some(line)) => match Order::parse(&line) {
-                    Some(Order::Terminate) => signal_group(group, Signal::TERM),
-                    Some(Order::Kill) => signal_group(group, Signal::KILL),
-                    None => {}
-                },
-                Ok(None) | Err(_) => {
-                    owned = false;
-                    kill_at = Some(Instant::now() + ORPHAN_GRACE);
-                    signal_group(group, Signal::TERM);
-                }
+            heard = owners.heard() => match owners.on_heard(heard).await {
+                Some(Order::Terminate) => signal_group(group, Signal::TERM),
+                Some(Order::Kill) => signal_group(group, Signal::KILL),
+                Some(Order::Ready) | None => {}
+            },
+            owner = knock(door.as_ref()), if is_open => match owner {
+                Ok(owner) => owners.add(owner).await,
+                // Out of descriptors, mostly: it comes again.
+                Err(_) => sleep(DRAIN_EVERY).await,
             },
             _ = children.recv() => reap_strays(group),
-            () = sleep_until(kill_at.unwrap_or_else(Instant::now)), if kill_at.is_some() => {
-                kill_at = None;
-                signal_group(group, Signal::KILL);
+            _ = drain.tick(), if owners.is_empty() && door.is_some() => {
+                if let Some(outputs) = owners.outputs() {
+                    outputs.drain();
+                }
+            }
+            () = orphaned.due() => {
+                orphaned = match orphaned {
+                    Orphaned::Not | Orphaned::Until(_) => {
+                        signal_group(group, Signal::TERM);
+                        Orphaned::EndedBy(Instant::now() + ORPHAN_GRACE)
+                    }
+                    Orphaned::EndedBy(_) | Orphaned::Killed => {
+                        signal_group(group, Signal::KILL);
+                        Orphaned::Killed
+                    }
+                };
             }
         }
     }
 
-    let ending = end_rest(group, &mut child).await?;
-    let told = Told::Exited(ending);
-    reports.write_all(format!("{told}\n").as_bytes()).await.ok();
+    let told = Told::Exited(end_rest(group, &mut child).await?);
+    if let (Some(door), true) = (&door, owners.is_empty()) {
+        // The next owner shall learn how it ended.
+        let left = (alone_since.unwrap_or_else(Instant::now) + grace).duration_since(Instant::now());
+        if let Ok(Ok(owner)) = timeout(left, door.knock()).await {
+            owners.add(owner).await;
+        }
+    }
+    // Its socket is gone before anyone hears that the replica is no more.
+    drop(door);
+    owners.tell_all(&told).await;
     Ok(())
+}
+
+/// How far the end of a replica that nobody owns has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Orphaned {
+    /// Somebody owns it.
+    Not,
+    /// Nobody does, and it is left alone until then.
+    Until(Instant),
+    /// It was asked to end, and is killed then.
+    EndedBy(Instant),
+    Killed,
+}
+
+impl Orphaned {
+    async fn due(self) {
+        match self {
+            Self::Until(at) | Self::EndedBy(at) => sleep_until(at).await,
+            Self::Not | Self::Killed => std::future::pending().await,
+        }
+    }
+}
+
+async fn knock(door: Option<&Door>) -> io::Result<UnixStream> {
+    match door {
+        Some(door) => door.knock().await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Takes the default, deadly action from the signals that a service manager or a terminal sends.
@@ -187,15 +301,20 @@ fn survive_signals() -> io::Result<[SignalStream; 3]> {
     ])
 }
 
-fn start(command: &[OsString]) -> io::Result<Child> {
-    Command::new(super::replica::own_program())
+/// Starts the command; its outputs are ours unless it is given others.
+fn start(command: &[OsString], outputs: Option<[PipeWriter; 2]>) -> io::Result<Child> {
+    let mut starting = Command::new(super::replica::own_program());
+    starting
         .arg0("inflight")
         .arg(BECOME)
         .arg(std::process::id().to_string())
         .args(command)
         .stdin(Stdio::null())
-        .process_group(0)
-        .spawn()
+        .process_group(0);
+    if let Some([out, err]) = outputs {
+        starting.stdout(out).stderr(err);
+    }
+    starting.spawn()
 }
 
 /// Whether the command's process has ended; it is not reaped, so its id stays its own.

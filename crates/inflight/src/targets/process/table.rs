@@ -12,6 +12,7 @@ use std::time::Duration;
 use inflight_core::{ReplicaId, Replicas, Timestamp};
 
 use super::backoff::Backoff;
+use super::wire::Stage;
 use crate::ports::ReplicaChange;
 
 /// The spans and the bound that the machine works with.
@@ -50,6 +51,8 @@ pub(super) struct Table {
     limits: Limits,
     desired: Replicas,
     ending: bool,
+    /// Somebody else decides: nothing is started and nothing ended.
+    handed_over: bool,
     replicas: BTreeMap<ReplicaId, Replica>,
     next_id: u64,
     backoff: Backoff,
@@ -69,6 +72,11 @@ enum State {
     Waiting { start_at: Timestamp },
     /// Its process runs and is not ready.
     Starting { launched_at: Timestamp },
+    /// It was ready under an earlier process of ours, and is asked whether it still is.
+    Adopted {
+        adopted_at: Timestamp,
+        ready_since: Timestamp,
+    },
     /// It takes requests.
     Ready { since: Timestamp },
     /// It finishes its requests; it has not been told to end and can be taken back.
@@ -97,7 +105,10 @@ impl State {
     const fn is_live(&self) -> bool {
         matches!(
             self,
-            Self::Waiting { .. } | Self::Starting { .. } | Self::Ready { .. }
+            Self::Waiting { .. }
+                | Self::Starting { .. }
+                | Self::Adopted { .. }
+                | Self::Ready { .. }
         )
     }
 
@@ -106,7 +117,10 @@ impl State {
         match self {
             Self::Waiting { .. } => 0,
             Self::Starting { .. } => 1,
-            Self::Ready { .. } | Self::Draining { .. } | Self::Stopping { .. } => 2,
+            Self::Adopted { .. }
+            | Self::Ready { .. }
+            | Self::Draining { .. }
+            | Self::Stopping { .. } => 2,
         }
     }
 
@@ -128,6 +142,7 @@ impl Table {
             limits,
             desired: Replicas::ZERO,
             ending: false,
+            handed_over: false,
             replicas: BTreeMap::new(),
             next_id: 0,
             backoff: Backoff::default(),
@@ -136,9 +151,51 @@ impl Table {
         }
     }
 
+    /// Takes in a replica that runs already, with its index and, unless that is another's, its id; `age`
+    /// is since its process was started. Returns its id.
+    pub(super) fn adopt(
+        &mut self,
+        now: Timestamp,
+        id: ReplicaId,
+        index: u32,
+        stage: Stage,
+        age: Duration,
+    ) -> ReplicaId {
+        let is_free = !self.replicas.contains_key(&id);
+        let id = if is_free { id } else { ReplicaId(self.next_id) };
+        self.next_id = self.next_id.max(id.0.saturating_add(1));
+        let started_at = now - age;
+        let state = match stage {
+            Stage::Starting => State::Starting {
+                launched_at: started_at,
+            },
+            Stage::Ready => State::Adopted {
+                adopted_at: now,
+                ready_since: started_at,
+            },
+            Stage::Stopping => State::Stopping {
+                kill_at: Some(now + self.limits.stop_grace),
+                cause: Cause::Unwanted,
+            },
+        };
+        self.replicas.insert(id, Replica { index, state });
+        self.tell(id, ReplicaChange::Starting);
+        if stage == Stage::Stopping {
+            self.tell(id, ReplicaChange::Draining);
+        }
+        id
+    }
+
+    /// Takes whether somebody else decides from here on: then nothing is started and nothing
+    /// ended.
+    pub(super) fn set_handed_over(&mut self, now: Timestamp, handed_over: bool) {
+        self.handed_over = handed_over;
+        self.grow(now, &[]);
+    }
+
     /// Takes the size the fleet shall have; `drain` names who goes first if it is smaller.
     pub(super) fn on_size(&mut self, now: Timestamp, desired: Replicas, drain: &[ReplicaId]) {
-        if self.ending {
+        if self.ending || self.handed_over {
             return;
         }
         self.desired = desired;
@@ -174,16 +231,16 @@ impl Table {
         let Some(replica) = self.replicas.get_mut(&id) else {
             return;
         };
-        let State::Starting { launched_at } = replica.state else {
-            return;
+        let (since, took) = match replica.state {
+            State::Starting { launched_at } => (now, Some(now.since(launched_at))),
+            State::Adopted { ready_since, .. } => (ready_since, None),
+            State::Waiting { .. }
+            | State::Ready { .. }
+            | State::Draining { .. }
+            | State::Stopping { .. } => return,
         };
-        replica.state = State::Ready { since: now };
-        self.tell(
-            id,
-            ReplicaChange::Ready {
-                took: Some(now.since(launched_at)),
-            },
-        );
+        replica.state = State::Ready { since };
+        self.tell(id, ReplicaChange::Ready { took });
     }
 
     /// Takes that a replica's process ended, or could not be started; `how` says how.
@@ -210,6 +267,9 @@ impl Table {
             }
             State::Waiting { .. } | State::Starting { .. } => {
                 (format!("ended before it was ready: {how}"), true, None)
+            }
+            State::Adopted { ready_since, .. } => {
+                (how.to_owned(), true, Some(now.since(ready_since)))
             }
             State::Ready { since } => (how.to_owned(), true, Some(now.since(since))),
             State::Draining { ready_since, .. } => (
@@ -239,7 +299,9 @@ impl Table {
             };
             match &mut replica.state {
                 State::Waiting { .. } => self.launch(now, id),
-                State::Starting { .. } => self.terminate(now, id, Cause::NeverReady),
+                State::Starting { .. } | State::Adopted { .. } => {
+                    self.terminate(now, id, Cause::NeverReady);
+                }
                 State::Draining { .. } => self.terminate(now, id, Cause::Unwanted),
                 State::Stopping { kill_at, .. } => {
                     *kill_at = None;
@@ -252,6 +314,9 @@ impl Table {
 
     /// Returns when [`Table::on_timeout`] has something to do.
     pub(super) fn poll_timeout(&self) -> Option<Timestamp> {
+        if self.handed_over {
+            return None;
+        }
         self.replicas.values().filter_map(|it| self.due(it)).min()
     }
 
@@ -273,7 +338,9 @@ impl Table {
     fn due(&self, replica: &Replica) -> Option<Timestamp> {
         match &replica.state {
             State::Waiting { start_at } => Some(*start_at),
-            State::Starting { launched_at } => Some(*launched_at + self.limits.start_timeout),
+            State::Starting { launched_at: since } | State::Adopted { adopted_at: since, .. } => {
+                Some(*since + self.limits.start_timeout)
+            }
             State::Ready { .. } => None,
             State::Draining { stop_at, .. } => Some(*stop_at),
             State::Stopping { kill_at, .. } => *kill_at,
@@ -326,7 +393,7 @@ impl Table {
     /// Takes draining replicas back, then starts new ones, until the size is reached or no index
     /// is free; `named` are taken back last.
     fn grow(&mut self, now: Timestamp, named: &[ReplicaId]) {
-        if self.ending {
+        if self.ending || self.handed_over {
             return;
         }
         let failing = self
@@ -431,7 +498,7 @@ impl Table {
                 };
                 self.actions.push_back(Action::Tell { id, index, change });
             }
-            State::Starting { .. } | State::Ready { .. } => {
+            State::Starting { .. } | State::Adopted { .. } | State::Ready { .. } => {
                 self.tell(id, ReplicaChange::Draining);
                 self.terminate(now, id, Cause::Unwanted);
             }
