@@ -24,6 +24,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use tokio::net::TcpListener;
 
@@ -61,6 +62,8 @@ struct Shared {
     upstream: Upstream,
     hop: Hop,
     stragglers: Stragglers,
+    /// Set once no client is accepted any more.
+    is_draining: AtomicBool,
 }
 
 impl Gateway {
@@ -121,6 +124,7 @@ impl Gateway {
             upstream: Upstream::new(self.config.upstream, self.config.timeouts),
             hop: Hop::new(fastrand::u64(..)),
             stragglers: Stragglers::default(),
+            is_draining: AtomicBool::new(false),
             config: self.config,
             fleet,
         });

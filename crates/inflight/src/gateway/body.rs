@@ -5,7 +5,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,13 +14,18 @@ use inflight_core::admission::Outcome;
 use tokio::time::Instant;
 
 use super::Shared;
-use super::connection::{Client, OpenRequest};
+use super::connection::{Client, OpenRequest, note_asked, note_given};
 use super::fault::Fault;
+use super::headers::Caller;
 use super::pulse::Pulse;
 use super::refusal;
 use super::upload::Upload;
 use super::upstream::Lease;
 use crate::fleet::Permit;
+
+/// Bytes handed on at once over HTTP/2, where the client's taking of them is all that is seen of
+/// a slow reader: one that takes this much in the idle time lives. As long as a frame there.
+const PIECE: usize = 16 * 1024;
 
 /// What a client is sent as a response's body.
 #[expect(
@@ -38,11 +43,19 @@ pub(super) enum ResponseBody {
 pub(super) struct Relayed {
     /// Gone only when it was left to the stragglers.
     incoming: Option<Incoming>,
+    /// What came and was not handed on yet.
+    rest: Bytes,
     hold: Hold,
     pulse: Pulse,
-    waits_since: Option<Instant>,
+    waits: Option<Wait>,
     idle: Duration,
-    is_grpc: bool,
+    caller: Caller,
+}
+
+/// Since when nothing moved while the replica is waited for.
+struct Wait {
+    since: Instant,
+    uploaded: u64,
 }
 
 /// What a request holds until its response has ended.
@@ -63,15 +76,16 @@ pub(super) struct Hold {
 
 impl ResponseBody {
     /// Builds a relayed body; one that is empty has ended already.
-    pub(super) fn relay(incoming: Incoming, hold: Hold, idle: Duration, is_grpc: bool) -> Self {
+    pub(super) fn relay(incoming: Incoming, hold: Hold, idle: Duration, caller: Caller) -> Self {
         let is_empty = incoming.is_end_stream();
         let mut relayed = Relayed {
             incoming: Some(incoming),
+            rest: Bytes::new(),
             hold,
             pulse: Pulse::default(),
-            waits_since: None,
+            waits: None,
             idle,
-            is_grpc,
+            caller,
         };
         if is_empty {
             relayed.hold.complete();
@@ -97,7 +111,7 @@ impl Body for ResponseBody {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Own(text) => text.is_none(),
-            Self::Relayed(relayed) => relayed.incoming.as_ref().is_none_or(Body::is_end_stream),
+            Self::Relayed(relayed) => relayed.has_all_given(),
         }
     }
 
@@ -107,10 +121,7 @@ impl Body for ResponseBody {
                 let length = text.as_ref().map_or(0, Bytes::len);
                 SizeHint::with_exact(u64::try_from(length).unwrap_or(u64::MAX))
             }
-            Self::Relayed(relayed) => relayed
-                .incoming
-                .as_ref()
-                .map_or_else(SizeHint::default, Body::size_hint),
+            Self::Relayed(relayed) => relayed.size_hint(),
         }
     }
 }
@@ -134,16 +145,37 @@ impl Relayed {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+        note_asked();
+        let frame = ready!(self.poll_next(cx));
+        if let Some(Ok(_)) = &frame {
+            note_given(self.hold.upload.as_ref());
+        }
+        Poll::Ready(frame)
+    }
+
+    fn poll_next(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+        if !self.rest.is_empty() {
+            return Poll::Ready(Some(Ok(self.next_piece())));
+        }
         let Some(incoming) = &mut self.incoming else {
             return Poll::Ready(None);
         };
         let end = match Pin::new(&mut *incoming).poll_frame(cx) {
             Poll::Ready(Some(Ok(frame))) => {
-                self.waits_since = None;
-                if frame.is_trailers() || incoming.is_end_stream() {
-                    self.hold.complete();
-                }
-                return Poll::Ready(Some(Ok(frame)));
+                self.waits = None;
+                return Poll::Ready(Some(Ok(match frame.into_data() {
+                    Ok(chunk) => {
+                        self.rest = chunk;
+                        self.next_piece()
+                    }
+                    Err(trailers) => {
+                        self.hold.complete();
+                        trailers
+                    }
+                })));
             }
             Poll::Ready(None) => {
                 self.hold.complete();
@@ -158,20 +190,59 @@ impl Relayed {
         Poll::Ready(self.break_off(end))
     }
 
-    /// Waits for the replica: not for ever, and not for a client that left.
-    fn poll_patience(&mut self, cx: &mut Context<'_>) -> Poll<BrokenOff> {
-        if self.waits_since.is_none() {
-            self.waits_since = Some(Instant::now());
-            self.pulse.restart();
+    fn next_piece(&mut self) -> Frame<Bytes> {
+        let length = if self.caller.is_http2 {
+            self.rest.len().min(PIECE)
+        } else {
+            self.rest.len()
+        };
+        let piece = self.rest.split_to(length);
+        if self.has_all_given() {
+            self.hold.complete();
         }
+        Frame::data(piece)
+    }
+
+    fn has_all_given(&self) -> bool {
+        self.rest.is_empty() && self.incoming.as_ref().is_none_or(Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let rest = u64::try_from(self.rest.len()).unwrap_or(u64::MAX);
+        let coming = self
+            .incoming
+            .as_ref()
+            .map_or_else(SizeHint::default, Body::size_hint);
+        let mut hint = SizeHint::new();
+        hint.set_lower(coming.lower().saturating_add(rest));
+        if let Some(upper) = coming.upper() {
+            hint.set_upper(upper.saturating_add(rest));
+        }
+        hint
+    }
+
+    /// Waits for the replica: not for ever, and not for a client that left. An upload that moves
+    /// shows that both live.
+    fn poll_patience(&mut self, cx: &mut Context<'_>) -> Poll<BrokenOff> {
+        let uploaded = self.hold.upload.as_ref().map_or(0, |upload| upload.moved());
+        let wait = self.waits.get_or_insert_with(|| {
+            self.pulse.restart();
+            Wait {
+                since: Instant::now(),
+                uploaded,
+            }
+        });
         while let Poll::Ready(now) = self.pulse.poll_beat(cx) {
             if self.hold.client.is_gone() {
                 return Poll::Ready(BrokenOff::ClientGone);
             }
-            if self
-                .waits_since
-                .is_some_and(|since| now.duration_since(since) >= self.idle)
-            {
+            if wait.uploaded != uploaded {
+                *wait = Wait {
+                    since: now,
+                    uploaded,
+                };
+            }
+            if now.duration_since(wait.since) >= self.idle {
                 return Poll::Ready(BrokenOff::Idle);
             }
         }
@@ -191,7 +262,7 @@ impl Relayed {
         self.let_go(outcome);
         tracing::debug!(error = %end, "a response broke off");
         match fault {
-            Some(fault) if self.is_grpc => {
+            Some(fault) if self.caller.is_grpc => {
                 Some(Ok(Frame::trailers(refusal::grpc_trailers(&fault))))
             }
             Some(_) | None => Some(Err(end)),

@@ -1,10 +1,13 @@
 //! One client connection: which protocol it speaks, hyper's server on it, its coarse timer and
 //! its end.
 //!
-//! Time-outs of a connection are judged by one slow timer, never by a timer per request.
+//! Time-outs of a connection are judged by one slow timer, never by a timer per request. hyper's
+//! server and its buffers are there only while something happens: a connection that idles between
+//! requests is nothing but its socket.
 
 mod client;
 mod io;
+mod streams;
 
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
@@ -12,9 +15,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+use http::{HeaderValue, StatusCode, header};
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -22,11 +27,13 @@ use tokio::time::{sleep, timeout};
 
 pub(super) use client::{Client, OpenRequest};
 pub(super) use io::{Io, Watcher};
+pub(super) use streams::{note_asked, note_given};
 
 use super::config::Limits;
 use super::{Shared, proxy};
-use client::{Verdict, Watchdog};
+use client::{DRAIN_GRACE, Verdict, Watchdog};
 use io::Protocol;
+use streams::Streams;
 
 /// Streams a client may have open at once. A request that waits in the client instead of here is
 /// not seen, so this is as many as the hold queue takes by default.
@@ -46,6 +53,9 @@ const PING_EVERY: Duration = Duration::from_secs(30);
 const LINGER: (Duration, usize) = (Duration::from_secs(1), 1 << 20);
 
 /// Serves a client's connection until it ends.
+///
+/// Its large futures are boxed, each for its time only: ten thousand connections wait for their
+/// next request in this one.
 pub(super) async fn serve(
     shared: Arc<Shared>,
     stream: TcpStream,
@@ -54,55 +64,127 @@ pub(super) async fn serve(
     mut drain: watch::Receiver<bool>,
 ) {
     prepare(&stream);
-    let stream = Arc::new(stream);
-    let client = Arc::new(Client::new(Arc::clone(&stream), peer, serial));
-    let mut io = Io::new(stream, Watcher::Client(Arc::clone(&client.activity)));
-    let protocol = tokio::select! {
-        protocol = timeout(shared.config.timeouts.head, io.sniff()) => protocol,
-        _ = drain.wait_for(|is_draining| *is_draining) => return,
-    };
-    let Ok(Ok(protocol)) = protocol else { return };
-
-    let limits = shared.config.limits;
-    let timeouts = shared.config.timeouts;
-    let of_requests = Arc::clone(&client);
-    let service = service_fn(move |request| {
-        proxy::handle(Arc::clone(&shared), Arc::clone(&of_requests), request)
-    });
-    let io = TokioIo::new(io);
+    let client = Arc::new(Client::new(Arc::new(stream), peer, serial));
+    let mut io = io_of(&client, Bytes::new());
+    let protocol = awaited(io.sniff(), shared.config.timeouts.head, &mut drain).await;
     match protocol {
-        Protocol::Http1 => {
-            let watchdog = Watchdog::new(timeouts, true, Instant::now());
-            drive(
-                http1_server(limits)
-                    .serve_connection(io, service)
-                    .with_upgrades(),
-                |connection| connection.graceful_shutdown(),
-                &client,
-                watchdog,
-                drain,
-            )
-            .await;
-        }
-        Protocol::Http2 => {
-            let watchdog = Watchdog::new(timeouts, false, Instant::now());
-            drive(
-                http2_server(limits).serve_connection(io, service),
-                |connection| connection.graceful_shutdown(),
-                &client,
-                watchdog,
-                drain,
-            )
-            .await;
-        }
+        None | Some(Err(_)) => return,
+        Some(Ok(Protocol::Http1)) => Box::pin(http1(&shared, &client, io, &mut drain)).await,
+        Some(Ok(Protocol::Http2)) => Box::pin(http2(&shared, &client, io, &mut drain)).await,
     }
     // Here and not in a task of its own, so that it counts as a connection and the drain cuts it.
     if let Some(tunnel) = client.take_tunnel() {
-        tunnel.run().await;
+        Box::pin(tunnel.run()).await;
     }
     if client.must_linger.load(Ordering::Relaxed) {
-        linger(&client.stream).await;
+        Box::pin(linger(&client.stream)).await;
     }
+}
+
+fn io_of(client: &Client, prefix: Bytes) -> Io {
+    let watcher = Watcher::Client(Arc::clone(&client.activity));
+    Io::new(Arc::clone(&client.stream), prefix, watcher)
+}
+
+/// Waits for what a silent client says: for so long, or only a moment when we are draining, for a
+/// client that was about to speak when it could not know.
+async fn awaited<T>(
+    words: impl Future<Output = T>,
+    limit: Duration,
+    drain: &mut watch::Receiver<bool>,
+) -> Option<T> {
+    let mut words = pin!(words);
+    tokio::select! {
+        biased;
+        said = words.as_mut() => return Some(said),
+        () = sleep(limit) => return None,
+        _ = drain.wait_for(|is_draining| *is_draining) => {}
+    }
+    timeout(DRAIN_GRACE.min(limit), words).await.ok()
+}
+
+async fn http1(
+    shared: &Arc<Shared>,
+    client: &Arc<Client>,
+    mut io: Io,
+    drain: &mut watch::Receiver<bool>,
+) {
+    let timeouts = shared.config.timeouts;
+    loop {
+        let served = Box::pin(http1_while_busy(shared, client, io, drain)).await;
+        let Some(unread) = served else { return };
+        if unread.is_empty() {
+            let readable = client.stream.readable();
+            if awaited(readable, timeouts.idle, drain).await.is_none() {
+                return;
+            }
+        }
+        io = io_of(client, unread);
+    }
+}
+
+/// Serves requests until the connection ends, or until it idles: then returns bytes that were
+/// read and are of no request yet, which is hardly ever any.
+async fn http1_while_busy(
+    shared: &Arc<Shared>,
+    client: &Arc<Client>,
+    io: Io,
+    drain: &mut watch::Receiver<bool>,
+) -> Option<Bytes> {
+    let service = service_fn(|request| async move {
+        let handled = proxy::handle(Arc::clone(shared), Arc::clone(client), request);
+        let mut response = handled.await?;
+        let is_http = response.status() != StatusCode::SWITCHING_PROTOCOLS;
+        if is_http && shared.is_draining.load(Ordering::Relaxed) {
+            let close = HeaderValue::from_static("close");
+            response.headers_mut().insert(header::CONNECTION, close);
+        }
+        Ok::<_, proxy::ClientGone>(response)
+    });
+    let mut connection = http1_server(shared.config.limits)
+        .serve_connection(TokioIo::new(io), service)
+        .with_upgrades();
+    let watchdog = Watchdog::new(shared.config.timeouts, true, Instant::now());
+    let end = drive(
+        Pin::new(&mut connection),
+        |connection| connection.graceful_shutdown(),
+        client,
+        watchdog,
+        drain,
+    )
+    .await;
+    match end {
+        End::Over => None,
+        End::Idle => connection.into_parts().map(|parts| parts.read_buf),
+    }
+}
+
+async fn http2(
+    shared: &Arc<Shared>,
+    client: &Arc<Client>,
+    io: Io,
+    drain: &mut watch::Receiver<bool>,
+) {
+    let (of_requests, client_of_requests) = (Arc::clone(shared), Arc::clone(client));
+    let service = service_fn(move |request| {
+        proxy::handle(
+            Arc::clone(&of_requests),
+            Arc::clone(&client_of_requests),
+            request,
+        )
+    });
+    let timeouts = shared.config.timeouts;
+    let server = http2_server(shared.config.limits, timeouts.idle);
+    let connection = pin!(server.serve_connection(TokioIo::new(io), service));
+    let watchdog = Watchdog::new(timeouts, false, Instant::now());
+    drive(
+        connection,
+        |connection| connection.graceful_shutdown(),
+        client,
+        watchdog,
+        drain,
+    )
+    .await;
 }
 
 /// Failing socket options are no reason to refuse a client.
@@ -128,8 +210,8 @@ fn http1_server(limits: Limits) -> http1::Builder {
     server
 }
 
-fn http2_server(limits: Limits) -> http2::Builder<TokioExecutor> {
-    let mut server = http2::Builder::new(TokioExecutor::new());
+fn http2_server(limits: Limits, idle: Duration) -> http2::Builder<Streams> {
+    let mut server = http2::Builder::new(Streams { idle });
     server
         .timer(TokioTimer::new())
         .auto_date_header(false)
@@ -141,32 +223,42 @@ fn http2_server(limits: Limits) -> http2::Builder<TokioExecutor> {
     server
 }
 
+/// How the driving of a connection ended.
+enum End {
+    /// It is over.
+    Over,
+    /// It waits for its next request.
+    Idle,
+}
+
 async fn drive<C: Future>(
-    connection: C,
+    mut connection: Pin<&mut C>,
     wind_down: impl Fn(Pin<&mut C>),
     client: &Client,
     mut watchdog: Watchdog,
-    mut drain: watch::Receiver<bool>,
-) {
-    let mut connection = pin!(connection);
+    drain: &mut watch::Receiver<bool>,
+) -> End {
     let period = watchdog.period();
     let mut tick = pin!(sleep(period));
-    let mut is_closing = false;
+    let mut is_draining = false;
     loop {
         tokio::select! {
             biased;
-            _ = connection.as_mut() => return,
+            _ = connection.as_mut() => return End::Over,
             () = tick.as_mut() => {
                 match watchdog.judge(&client.activity, Instant::now()) {
                     Verdict::Keep => {}
+                    Verdict::Park => return End::Idle,
                     Verdict::Close => wind_down(connection.as_mut()),
-                    Verdict::Cut => return,
+                    Verdict::Cut => return End::Over,
                 }
                 tick.as_mut().reset(tokio::time::Instant::now() + period);
             }
-            _ = drain.wait_for(|is_draining| *is_draining), if !is_closing => {
-                is_closing = true;
-                wind_down(connection.as_mut());
+            _ = drain.wait_for(|is_draining| *is_draining), if !is_draining => {
+                is_draining = true;
+                if watchdog.drain(&client.activity) {
+                    wind_down(connection.as_mut());
+                }
             }
         }
     }

@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
@@ -67,8 +68,19 @@ pub(super) async fn serve(
             }
         }
     }
-    drop(door);
+    shared.is_draining.store(true, Ordering::Relaxed);
     drain.send_replace(true);
+    for (stream, peer) in door.close() {
+        serial += 1;
+        let shared = Arc::clone(&shared);
+        connections.spawn(connection::serve(
+            shared,
+            stream,
+            peer,
+            serial,
+            draining.clone(),
+        ));
+    }
     let finish = async {
         while let Some(ended) = connections.join_next().await {
             note_panic(ended);
@@ -112,6 +124,30 @@ impl Door {
                 }
             }
         }
+    }
+}
+
+impl Door {
+    /// Closes, and hands over the clients that the system took for us before: closing the socket
+    /// would reset them. Never more than the system lets wait.
+    fn close(self) -> Vec<(TcpStream, SocketAddr)> {
+        let mut waiting = Vec::new();
+        let Ok(listener) = self.listener.into_std() else {
+            return waiting;
+        };
+        while waiting.len() < usize::try_from(BACKLOG).unwrap_or(usize::MAX) {
+            match listener.accept() {
+                Ok((stream, peer)) => {
+                    let taken = stream
+                        .set_nonblocking(true)
+                        .and_then(|()| TcpStream::from_std(stream));
+                    waiting.extend(taken.ok().map(|stream| (stream, peer)));
+                }
+                Err(error) if concerns_one_client(&error) => {}
+                Err(_) => break,
+            }
+        }
+        waiting
     }
 }
 

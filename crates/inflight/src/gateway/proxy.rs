@@ -403,7 +403,7 @@ impl Exchange {
         let idle = self.shared.config.timeouts.idle;
         Response::from_parts(
             head,
-            ResponseBody::relay(incoming, hold, idle, self.caller.is_grpc),
+            ResponseBody::relay(incoming, hold, idle, self.caller),
         )
     }
 }

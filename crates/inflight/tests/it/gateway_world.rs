@@ -209,6 +209,7 @@ async fn respond(
             let bytes = body.collect().await.map_or(0, |body| body.to_bytes().len());
             Response::new(full(&bytes.to_string()))
         }
+        "/tally" => Response::new(tally(body)),
         "/events" => {
             let events = seen.events.lock().unwrap().take().unwrap();
             let frames = futures_util::stream::unfold(events, |mut events| async move {
@@ -253,6 +254,15 @@ fn stream(
         .map(|chunk| Frame::data(Bytes::from_static(chunk.as_bytes())));
     let frames = frames.chain(trailers.map(Frame::trailers)).map(Ok);
     StreamBody::new(futures_util::stream::iter(frames.collect::<Vec<_>>())).boxed()
+}
+
+/// A body that says how long another was once that has ended.
+fn tally(body: Incoming) -> BoxBody<Bytes, hyper::Error> {
+    let counted = futures_util::stream::once(async {
+        let bytes = body.collect().await?.to_bytes().len();
+        Ok(Frame::data(Bytes::from(bytes.to_string())))
+    });
+    StreamBody::new(counted).boxed()
 }
 
 /// A gateway in front of a fleet.

@@ -94,6 +94,10 @@ impl Drop for OpenRequest {
 }
 
 impl Activity {
+    fn is_open(&self) -> bool {
+        self.open.load(Ordering::Relaxed) > 0
+    }
+
     pub(super) fn on_read(&self) {
         add_one(&self.moved);
         if self.open.load(Ordering::Relaxed) == 0 {
@@ -124,10 +128,19 @@ fn forwarded_for(peer: SocketAddr) -> HeaderValue {
         .unwrap_or(HeaderValue::from_static("unknown"))
 }
 
+/// How long a connection over which nothing happens may have its next request when we drain. Its
+/// client cannot know yet; what it sends later than that would meet a closed socket anyway.
+pub(super) const DRAIN_GRACE: Duration = Duration::from_millis(500);
+
+/// How long after its last request an HTTP/1 connection gives its buffers up: long enough for one
+/// in steady use never to, and looked at so often.
+const PARK_AFTER: Duration = Duration::from_millis(500);
+
 /// Judges a connection at each tick of its coarse timer.
 pub(super) struct Watchdog {
     timeouts: Timeouts,
-    has_heads: bool,
+    is_http1: bool,
+    is_draining: bool,
     moved: (u64, Instant),
     head: (u64, Option<Instant>),
 }
@@ -137,6 +150,8 @@ pub(super) struct Watchdog {
 pub(super) enum Verdict {
     /// It lives on.
     Keep,
+    /// It lives on without its buffers until something comes.
+    Park,
     /// It ends as soon as nothing is open on it.
     Close,
     /// It ends at once.
@@ -144,12 +159,11 @@ pub(super) enum Verdict {
 }
 
 impl Watchdog {
-    /// `has_heads` says that bytes read while no request is open are a request's head, which is
-    /// so in HTTP/1 only.
-    pub(super) fn new(timeouts: Timeouts, has_heads: bool, now: Instant) -> Self {
+    pub(super) fn new(timeouts: Timeouts, is_http1: bool, now: Instant) -> Self {
         Self {
             timeouts,
-            has_heads,
+            is_http1,
+            is_draining: false,
             moved: (0, now),
             head: (0, None),
         }
@@ -158,36 +172,59 @@ impl Watchdog {
     /// Returns how often to judge: often enough that a time-out is late by a quarter at most.
     pub(super) fn period(&self) -> Duration {
         let shortest = self.timeouts.head.min(self.timeouts.idle);
-        (shortest / 4).clamp(Duration::from_millis(20), Duration::from_secs(5))
+        let longest = if self.is_http1 {
+            PARK_AFTER
+        } else {
+            Duration::from_secs(5)
+        };
+        (shortest / 4).clamp(Duration::from_millis(20), longest)
+    }
+
+    /// Notes that we drain, and tells whether the connection shall be told to wind down at once:
+    /// an idle HTTP/1 client may have sent a request that is still on its way.
+    pub(super) fn drain(&mut self, activity: &Activity) -> bool {
+        self.is_draining = true;
+        !self.is_http1 || activity.is_open()
     }
 
     pub(super) fn judge(&mut self, activity: &Activity, now: Instant) -> Verdict {
-        let is_open = activity.open.load(Ordering::Relaxed) > 0;
-        let begun = activity.begun.load(Ordering::Relaxed);
+        let is_open = activity.is_open();
         let moved = activity.moved.load(Ordering::Relaxed);
         if moved != self.moved.0 {
             self.moved = (moved, now);
         }
-        let is_quiet = now.duration_since(self.moved.1) >= self.timeouts.idle;
-        if is_quiet && activity.is_write_blocked.load(Ordering::Relaxed) {
+        let quiet = now.duration_since(self.moved.1);
+        let is_blocked = activity.is_write_blocked.load(Ordering::Relaxed);
+        let is_quiet = quiet >= self.timeouts.idle;
+        // Bytes that are read while no request is open are a request's head, over HTTP/1.
+        let has_head =
+            self.is_http1 && !is_open && activity.has_unread_head.load(Ordering::Relaxed);
+        if (is_quiet && is_blocked) || self.is_head_late(activity, has_head, now) {
             return Verdict::Cut;
         }
-        let has_head =
-            self.has_heads && !is_open && activity.has_unread_head.load(Ordering::Relaxed);
-        if !has_head || self.head.0 != begun {
-            self.head = (begun, None);
+        if is_open {
+            return Verdict::Keep;
         }
-        if has_head {
-            let since = *self.head.1.get_or_insert(now);
-            if now.duration_since(since) >= self.timeouts.head {
-                return Verdict::Cut;
-            }
-        }
-        if is_quiet && !is_open {
+        let is_idle = self.is_http1 && !has_head && !is_blocked;
+        if is_quiet || (is_idle && self.is_draining && quiet >= DRAIN_GRACE) {
             Verdict::Close
+        } else if is_idle && !self.is_draining && quiet >= PARK_AFTER {
+            Verdict::Park
         } else {
             Verdict::Keep
         }
+    }
+
+    fn is_head_late(&mut self, activity: &Activity, has_head: bool, now: Instant) -> bool {
+        let begun = activity.begun.load(Ordering::Relaxed);
+        if !has_head || self.head.0 != begun {
+            self.head = (begun, None);
+        }
+        if !has_head {
+            return false;
+        }
+        let since = *self.head.1.get_or_insert(now);
+        now.duration_since(since) >= self.timeouts.head
     }
 }
 

@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use bytes::BufMut;
+use bytes::{BufMut, Bytes};
 use futures_util::FutureExt;
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
@@ -23,16 +23,9 @@ const HTTP2_PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// A shared socket, read and written by one task.
 pub(in crate::gateway) struct Io {
     stream: Arc<TcpStream>,
-    prefix: Prefix,
+    /// Bytes that were read before and are given to the first reads.
+    prefix: Bytes,
     watcher: Watcher,
-}
-
-/// Bytes read before it was known which protocol they are of.
-#[derive(Default)]
-struct Prefix {
-    bytes: [u8; HTTP2_PREFACE.len()],
-    taken: usize,
-    filled: usize,
 }
 
 /// Who is told of bytes that move.
@@ -53,10 +46,14 @@ pub(in crate::gateway) enum Protocol {
 }
 
 impl Io {
-    pub(in crate::gateway) fn new(stream: Arc<TcpStream>, watcher: Watcher) -> Self {
+    pub(in crate::gateway) fn new(
+        stream: Arc<TcpStream>,
+        prefix: Bytes,
+        watcher: Watcher,
+    ) -> Self {
         Self {
             stream,
-            prefix: Prefix::default(),
+            prefix,
             watcher,
         }
     }
@@ -66,24 +63,26 @@ impl Io {
     /// # Errors
     /// The socket's error; `UnexpectedEof` when the client left before it said anything.
     pub(in crate::gateway) async fn sniff(&mut self) -> io::Result<Protocol> {
+        let mut read = [0; HTTP2_PREFACE.len()];
+        let mut filled = 0;
         loop {
             self.stream.readable().await?;
-            match self
-                .stream
-                .try_read(&mut self.prefix.bytes[self.prefix.filled..])
-            {
+            match self.stream.try_read(&mut read[filled..]) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(count) => self.prefix.filled += count,
+                Ok(count) => filled += count,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
                 Err(error) => return Err(error),
             }
-            let filled = &self.prefix.bytes[..self.prefix.filled];
-            if !HTTP2_PREFACE.starts_with(filled) {
-                return Ok(Protocol::Http1);
+            let is_http2 = HTTP2_PREFACE.starts_with(&read[..filled]);
+            if is_http2 && filled < HTTP2_PREFACE.len() {
+                continue;
             }
-            if filled.len() == HTTP2_PREFACE.len() {
-                return Ok(Protocol::Http2);
-            }
+            self.prefix = Bytes::copy_from_slice(&read[..filled]);
+            return Ok(if is_http2 {
+                Protocol::Http2
+            } else {
+                Protocol::Http1
+            });
         }
     }
 
@@ -129,11 +128,9 @@ impl AsyncRead for Io {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if this.prefix.taken < this.prefix.filled {
-            let rest = &this.prefix.bytes[this.prefix.taken..this.prefix.filled];
-            let count = rest.len().min(buf.remaining());
-            buf.put_slice(&rest[..count]);
-            this.prefix.taken += count;
+        if !this.prefix.is_empty() {
+            let count = this.prefix.len().min(buf.remaining());
+            buf.put_slice(&this.prefix.split_to(count));
             this.watcher.on_read(buf.filled());
             return Poll::Ready(Ok(()));
         }
