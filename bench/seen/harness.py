@@ -45,11 +45,11 @@ def fleet(name, slots=1, minimum=0, maximum=16, work="10ms", start_delay="0ms", 
 class Product:
     """`inflight run` with the given fleets; a context manager that leaves nothing behind."""
 
-    def __init__(self, *fleets, log=None):
+    def __init__(self, *fleets, log=None, top=""):
         self.admin_port = free_port()
         self.folder = tempfile.TemporaryDirectory()
         path = pathlib.Path(self.folder.name) / "inflight.yaml"
-        path.write_text(f'version: 1\nadmin: {{ listen: "127.0.0.1:{self.admin_port}" }}\nfleets:\n' + "".join(fleets))
+        path.write_text(top + f'version: 1\nadmin: {{ listen: "127.0.0.1:{self.admin_port}" }}\nfleets:\n' + "".join(fleets))
         self.log_path = pathlib.Path(log or pathlib.Path(self.folder.name) / "log")
         self.log = open(self.log_path, "w")
         self.mark = f"INFLIGHT_SEEN={self.folder.name}"
