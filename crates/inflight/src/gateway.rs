@@ -87,7 +87,10 @@ impl Gateway {
     ///
     /// # Errors
     /// The socket is not one to listen on.
-    pub fn adopt(config: GatewayConfig, listener: std::net::TcpListener) -> Result<Self, BindError> {
+    pub fn adopt(
+        config: GatewayConfig,
+        listener: std::net::TcpListener,
+    ) -> Result<Self, BindError> {
         let fails = |source| BindError {
             address: config.listen,
             source,

@@ -157,8 +157,7 @@ mod tests {
     #[tokio::test]
     async fn lines_of_any_length_arrive_whole_and_descriptors_with_them() {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        let ((_ours, writer), (mut reader, _theirs)) =
-            (over(ours, 1 << 20), over(theirs, 1 << 20));
+        let ((_ours, writer), (mut reader, _theirs)) = (over(ours, 1 << 20), over(theirs, 1 << 20));
         let (mut output, mut input) = io::pipe().unwrap();
         let long = "x".repeat(700_000);
         let sending = async {

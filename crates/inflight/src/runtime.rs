@@ -212,7 +212,11 @@ impl Running {
         let mut stopping = JoinSet::new();
         for fleet in self.fleets {
             let stays = fleet.keeps() && !self.is_succeeded;
-            let leave = if stays { Leave::Replicas } else { Leave::Nothing };
+            let leave = if stays {
+                Leave::Replicas
+            } else {
+                Leave::Nothing
+            };
             stopping.spawn(fleet.stop(leave));
         }
         let mut result = Ok(());
@@ -239,7 +243,10 @@ impl Running {
     /// Lets another process of ours take over. Until it serves, any failure leaves all as it was.
     async fn hand_over(&self, stream: UnixStream) -> anyhow::Result<()> {
         let mut successor = Successor::greet(stream, self.offer()).await?;
-        if timeout(REPLICA_WITHIN, self.nobody_waits_for_a_replica()).await.is_err() {
+        if timeout(REPLICA_WITHIN, self.nobody_waits_for_a_replica())
+            .await
+            .is_err()
+        {
             let why = "requests wait for a first replica".to_owned();
             successor.refuse(why.clone()).await?;
             bail!(why);
@@ -278,7 +285,12 @@ impl Running {
     async fn give(&self, successor: &mut Successor) -> anyhow::Result<()> {
         let mut fleets = Vec::new();
         for fleet in &self.fleets {
-            fleets.push(fleet.hand_over().await.context("a control loop has failed")?);
+            fleets.push(
+                fleet
+                    .hand_over()
+                    .await
+                    .context("a control loop has failed")?,
+            );
         }
         let at = self.clock.now();
         successor.tell(&Snapshot { at, fleets }).await
@@ -313,7 +325,10 @@ async fn find_snapshot(
         Err(error) => Err(error.to_string()),
     };
     if let Err(why) = &read {
-        warn!(why, "what the last inflight knew is of no use; starting without it");
+        warn!(
+            why,
+            "what the last inflight knew is of no use; starting without it"
+        );
     }
     Ok(read.ok())
 }

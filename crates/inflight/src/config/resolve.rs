@@ -60,9 +60,16 @@ fn resolve_file(
         .collect();
     // One version so far; a wrong one has been reported.
     file.version.as_ref()?;
-    let state_dir = file.state.as_ref().and_then(|state| state.value.dir.as_ref());
+    let state_dir = file
+        .state
+        .as_ref()
+        .and_then(|state| state.value.dir.as_ref());
     let state_dir = state_dir.map(|dir| PathBuf::from(&dir.value));
-    Some((admin?, state_dir, fleets.into_iter().collect::<Option<_>>()?))
+    Some((
+        admin?,
+        state_dir,
+        fleets.into_iter().collect::<Option<_>>()?,
+    ))
 }
 
 /// Reports each fleet whose replicas would be left where nobody finds them.

@@ -401,10 +401,7 @@ impl Exchange {
             outliving: (!is_cancellable).then(|| Arc::clone(&self.shared)),
         };
         let idle = self.shared.config.timeouts.idle;
-        Response::from_parts(
-            head,
-            ResponseBody::relay(incoming, hold, idle, self.caller),
-        )
+        Response::from_parts(head, ResponseBody::relay(incoming, hold, idle, self.caller))
     }
 }
 

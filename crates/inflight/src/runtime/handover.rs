@@ -271,7 +271,11 @@ impl Predecessor {
             };
             let passed = link.reader.take_descriptors();
             if passed.len() != names.len() {
-                bail!("the running inflight passed {} sockets and named {}", passed.len(), names.len());
+                bail!(
+                    "the running inflight passed {} sockets and named {}",
+                    passed.len(),
+                    names.len()
+                );
             }
             sockets.0.extend(names.into_iter().zip(passed));
             if is_last {

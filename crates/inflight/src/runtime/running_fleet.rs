@@ -98,18 +98,17 @@ impl Prepared {
 
     /// Returns the names of its models, in order.
     pub(super) fn models(&self) -> Vec<&str> {
-        self.config.models.iter().map(|model| model.name.as_str()).collect()
+        self.config
+            .models
+            .iter()
+            .map(|model| model.name.as_str())
+            .collect()
     }
 }
 
 impl RunningFleet {
     /// Starts the parts of a fleet.
-    pub(super) fn start(
-        prepared: Prepared,
-        left: Left,
-        clock: Clock,
-        host: &ProcessHost,
-    ) -> Self {
+    pub(super) fn start(prepared: Prepared, left: Left, clock: Clock, host: &ProcessHost) -> Self {
         let models = prepared.models().into_iter().map(str::to_owned).collect();
         let Prepared {
             config,
@@ -146,7 +145,9 @@ impl RunningFleet {
             current = Replicas::from_len(addresses.len());
         }
 
-        let keeps = process.as_ref().is_some_and(|process| process.settings().keeps);
+        let keeps = process
+            .as_ref()
+            .is_some_and(|process| process.settings().keeps);
         let (target, link) = match process {
             Some(process) => {
                 let (target, link) = start_process(process, orphans, host.clone(), &config.name);
@@ -191,7 +192,12 @@ impl RunningFleet {
     /// Adds what a successor needs to go on listening.
     pub(super) fn offer<'a>(&'a self, offer: &mut Offer<'a>) {
         let (name, address) = (self.member.fleet.name(), self.address);
-        offer.add(SocketKind::Gateway, name, Some(address), self.listener.as_fd());
+        offer.add(
+            SocketKind::Gateway,
+            name,
+            Some(address),
+            self.listener.as_fd(),
+        );
     }
 
     /// Tells whether the replicas stay when we end.

@@ -114,9 +114,10 @@ impl StateDir {
     pub(super) fn take(&self, name: &str, bytes_max: u64) -> io::Result<Option<String>> {
         let path = self.path.join(name);
         let text = match fs::metadata(&path) {
-            Ok(found) if found.len() > bytes_max => {
-                Err(io::Error::other(format!("{} bytes are too many", found.len())))
-            }
+            Ok(found) if found.len() > bytes_max => Err(io::Error::other(format!(
+                "{} bytes are too many",
+                found.len()
+            ))),
             Ok(_) => fs::read_to_string(&path).map(Some),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => Err(error),
@@ -181,7 +182,10 @@ mod tests {
         fs::create_dir(&path).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
         let refused = StateDir::open(&path).unwrap_err();
-        assert!(matches!(refused, StateDirError::NotOurs { .. }), "{refused}");
+        assert!(
+            matches!(refused, StateDirError::NotOurs { .. }),
+            "{refused}"
+        );
         fs::remove_dir_all(&path).unwrap();
     }
 

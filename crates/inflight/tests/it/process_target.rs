@@ -75,7 +75,7 @@ impl Fleet {
         let config = ProcessConfig::check(settings).unwrap();
         let (commands, received) = mpsc::channel(16);
         let (tell, events) = mpsc::channel(16);
-        let target = ProcessTarget::start(config, host, received, tell);
+        let target = ProcessTarget::start(config, host, Vec::new(), received, tell);
         Self {
             commands,
             events,
@@ -350,6 +350,7 @@ async fn a_shim_that_cannot_start_is_a_crash() {
     let target = ProcessTarget::start(
         ProcessConfig::check(server()).unwrap(),
         host,
+        Vec::new(),
         received,
         tell,
     );

@@ -18,7 +18,11 @@ fn number() -> impl Strategy<Value = f64> {
 }
 
 fn series() -> impl Strategy<Value = PastSeries> {
-    let parts = (vec((time(), number()), 0..5), option::of(number()), option::of(number()));
+    let parts = (
+        vec((time(), number()), 0..5),
+        option::of(number()),
+        option::of(number()),
+    );
     parts.prop_map(|(points, cumulative, level)| PastSeries {
         points,
         cumulative,
@@ -31,7 +35,13 @@ fn integral() -> impl Strategy<Value = PastIntegral> {
 }
 
 fn counts() -> impl Strategy<Value = PastCounts> {
-    let parts = (integral(), integral(), any::<u64>(), any::<u64>(), any::<u128>());
+    let parts = (
+        integral(),
+        integral(),
+        any::<u64>(),
+        any::<u64>(),
+        any::<u128>(),
+    );
     parts.prop_map(
         |(in_flight, executing, arrivals, completions, service_nanos)| PastCounts {
             in_flight,
@@ -86,8 +96,11 @@ fn gate() -> impl Strategy<Value = PastGate> {
 fn scaler() -> impl Strategy<Value = PastScaler> {
     let size = || any::<u32>().prop_map(Replicas::new);
     let sizes = move || vec((time(), size()), 0..4);
-    let load = (vec(model(), 2), series(), series())
-        .prop_map(|(models, ready, peak)| PastLoad { models, ready, peak });
+    let load = (vec(model(), 2), series(), series()).prop_map(|(models, ready, peak)| PastLoad {
+        models,
+        ready,
+        peak,
+    });
     let delays = vec(any::<u64>().prop_map(Duration::from_nanos), 0..4);
     let parts = (
         (load, delays, sizes(), sizes()),
@@ -115,14 +128,15 @@ fn scaler() -> impl Strategy<Value = PastScaler> {
 
 fn snapshot() -> impl Strategy<Value = Snapshot> {
     let names = || vec("[a-z]{1,5}", 2);
-    let fleet = ("[a-z]{1,9}", names(), gate(), scaler()).prop_map(|(name, models, gate, scaler)| {
-        PastFleet {
-            name,
-            models,
-            gate,
-            scaler,
-        }
-    });
+    let fleet =
+        ("[a-z]{1,9}", names(), gate(), scaler()).prop_map(|(name, models, gate, scaler)| {
+            PastFleet {
+                name,
+                models,
+                gate,
+                scaler,
+            }
+        });
     (time(), vec(fleet, 0..3)).prop_map(|(at, fleets)| Snapshot { at, fleets })
 }
 
@@ -168,13 +182,19 @@ fn the_time_in_between_passes_on_the_clock() {
 fn what_is_old_or_foreign_is_told() {
     let good = text(&empty(5), 100);
     let told = |text: &str, since_boot| read(text, since_boot).unwrap_err().to_string();
-    assert_eq!(told(&good, 701), "it is 601 s old, at most 600 s are of use");
+    assert_eq!(
+        told(&good, 701),
+        "it is 601 s old, at most 600 s are of use"
+    );
     assert_eq!(
         told(&good.replace("\"boot\":\"boot\"", "\"boot\":\"x\""), 100),
         "it is from before the machine was started"
     );
     assert_eq!(
-        told(&good.replace("\"version\":1", "\"version\":2,\"new\":[]"), 100),
+        told(
+            &good.replace("\"version\":1", "\"version\":2,\"new\":[]"),
+            100
+        ),
         "it has version 2, known is 1"
     );
     assert!(told("", 100).starts_with("it is damaged"));

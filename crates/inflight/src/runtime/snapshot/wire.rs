@@ -242,7 +242,9 @@ impl WireGate {
             ended: past.ended.clone(),
             refused: past.refused.clone(),
             is_open: past.is_open,
-            sessions: sessions.map(|(key, last)| (key.0, last.as_nanos())).collect(),
+            sessions: sessions
+                .map(|(key, last)| (key.0, last.as_nanos()))
+                .collect(),
         }
     }
 }
@@ -317,7 +319,10 @@ const fn integral_from([count, peak]: [u128; 2]) -> PastIntegral {
 }
 
 fn points_to(points: &[(Timestamp, f64)]) -> Vec<(u64, f64)> {
-    points.iter().map(|&(at, value)| (at.as_nanos(), value)).collect()
+    points
+        .iter()
+        .map(|&(at, value)| (at.as_nanos(), value))
+        .collect()
 }
 
 fn points_from(points: Vec<(u64, f64)>) -> Vec<(Timestamp, f64)> {

@@ -202,11 +202,7 @@ impl ProcessConfig {
             settings.drain_timeout,
             Duration::ZERO,
         ));
-        errors.extend(span(
-            "orphan_grace",
-            settings.orphan_grace,
-            Duration::ZERO,
-        ));
+        errors.extend(span("orphan_grace", settings.orphan_grace, Duration::ZERO));
         errors.extend(span("stop_grace", settings.stop_grace, Duration::ZERO));
         if errors.is_empty() {
             Ok(Self(settings))

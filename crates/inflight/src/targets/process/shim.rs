@@ -253,7 +253,8 @@ async fn run(command: &[OsString], keep: Option<&Keep>) -> io::Result<()> {
     let told = Told::Exited(end_rest(group, &mut child).await?);
     if let (Some(door), true) = (&door, owners.is_empty()) {
         // The next owner shall learn how it ended.
-        let left = (alone_since.unwrap_or_else(Instant::now) + grace).duration_since(Instant::now());
+        let left =
+            (alone_since.unwrap_or_else(Instant::now) + grace).duration_since(Instant::now());
         if let Ok(Ok(owner)) = timeout(left, door.knock()).await {
             owners.add(owner).await;
         }

@@ -338,9 +338,10 @@ impl Table {
     fn due(&self, replica: &Replica) -> Option<Timestamp> {
         match &replica.state {
             State::Waiting { start_at } => Some(*start_at),
-            State::Starting { launched_at: since } | State::Adopted { adopted_at: since, .. } => {
-                Some(*since + self.limits.start_timeout)
-            }
+            State::Starting { launched_at: since }
+            | State::Adopted {
+                adopted_at: since, ..
+            } => Some(*since + self.limits.start_timeout),
             State::Ready { .. } => None,
             State::Draining { stop_at, .. } => Some(*stop_at),
             State::Stopping { kill_at, .. } => *kill_at,

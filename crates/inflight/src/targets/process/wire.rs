@@ -177,7 +177,11 @@ mod tests {
         };
         let stage = Stage::Ready;
         for told in [
-            Told::Hello(Hello { about, pid: 4711, stage }),
+            Told::Hello(Hello {
+                about,
+                pid: 4711,
+                stage,
+            }),
             Told::Superseded,
             Told::Started(4711),
             Told::Exited(Ending::Code(3)),

@@ -178,24 +178,31 @@ impl Instance {
 
     /// Processes with our mark in their environment, which only what we start inherits.
     fn descendants(&self) -> Vec<(u32, String)> {
-        let mark = self.scratch.path("");
-        let mut found = Vec::new();
-        for entry in fs::read_dir("/proc").unwrap().flatten() {
-            let Ok(id) = entry.file_name().to_string_lossy().parse::<u32>() else {
-                continue;
-            };
-            let read = |name| {
-                let bytes = fs::read(entry.path().join(name)).unwrap_or_default();
-                String::from_utf8_lossy(&bytes).replace('\0', " ")
-            };
-            let command = read("cmdline");
-            let is_alive = !command.is_empty();
-            if id != self.process.id() && is_alive && read("environ").contains(&mark) {
-                found.push((id, command));
-            }
-        }
+        let mut found = marked(&self.scratch.path(""));
+        found.retain(|(id, _)| *id != self.process.id());
         found
     }
+}
+
+/// Returns the processes that are alive and have our mark in their environment, with their
+/// command lines.
+pub(super) fn marked(mark: &str) -> Vec<(u32, String)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").unwrap().flatten() {
+        let Ok(id) = entry.file_name().to_string_lossy().parse::<u32>() else {
+            continue;
+        };
+        let read = |name| {
+            let bytes = fs::read(entry.path().join(name)).unwrap_or_default();
+            String::from_utf8_lossy(&bytes).replace('\0', " ")
+        };
+        let command = read("cmdline");
+        let is_alive = !command.is_empty();
+        if is_alive && read("environ").contains(mark) {
+            found.push((id, command));
+        }
+    }
+    found
 }
 
 impl Drop for Instance {
@@ -206,7 +213,7 @@ impl Drop for Instance {
     }
 }
 
-fn signal(id: u32, signal: Signal) {
+pub(super) fn signal(id: u32, signal: Signal) {
     let id = Pid::from_raw(i32::try_from(id).unwrap()).unwrap();
     kill_process(id, signal).unwrap();
 }

@@ -152,7 +152,11 @@ async fn send(writer: &LineWriter, told: &Told, outputs: Option<&Outputs>) {
     let line = told.to_string();
     let sending = async {
         match outputs {
-            Some(outputs) => writer.send(&line, &outputs.each().map(|one| one.as_fd())).await,
+            Some(outputs) => {
+                writer
+                    .send(&line, &outputs.each().map(|one| one.as_fd()))
+                    .await
+            }
             None => writer.send(&line, &[]).await,
         }
     };
