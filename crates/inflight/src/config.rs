@@ -185,7 +185,7 @@ pub enum Target {
     /// Nothing: decisions are told, not carried out.
     Advise,
     /// Processes on this machine.
-    Process(ProcessSettings),
+    Process(Box<ProcessSettings>),
 }
 
 /// How replicas are started as processes.

@@ -11,7 +11,7 @@ use inflight_core::scaling::Scaler;
 use inflight_core::{Decision, ReplicaId, Replicas, Timestamp};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until, timeout};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::fleet::Fleet;
 use crate::ports::{FleetSettings, Order, ReplicaChange, TargetCommand, TargetEvent};
@@ -66,6 +66,9 @@ pub struct Control {
     next_decision: Timestamp,
     /// Another process of ours decides.
     is_handed_over: bool,
+    /// The process that we took over from still has requests on our replicas, which we do not
+    /// count: until it is gone none goes.
+    keeps_at_least: Option<Replicas>,
 }
 
 impl Control {
@@ -83,7 +86,15 @@ impl Control {
             next_tick: now,
             next_decision: now,
             is_handed_over: false,
+            keeps_at_least: None,
         }
+    }
+
+    /// Lets no replica go of those that there are, until [`Order::Alone`].
+    #[must_use]
+    pub fn beside_another(mut self, replicas: Replicas) -> Self {
+        self.keeps_at_least = Some(replicas);
+        self
     }
 
     /// Runs until `stop` fires; then tells the target to stop and returns once it has ended.
@@ -191,10 +202,15 @@ impl Control {
     }
 
     /// A full channel is no loss: the next decision says the size again.
-    fn tell_target(&self, decision: &Decision) {
+    fn tell_target(&mut self, decision: &Decision) {
+        let mut desired = decision.desired;
+        if let Some(least) = &mut self.keeps_at_least {
+            *least = desired.max(*least);
+            desired = *least;
+        }
         let Some(link) = &self.target else { return };
         let command = TargetCommand::Size {
-            desired: decision.desired,
+            desired,
             drain: decision.drain.clone(),
         };
         if link.commands.try_send(command).is_err() {
@@ -233,7 +249,8 @@ impl Control {
         let fleet = self.fleet.name();
         match change {
             ReplicaChange::Starting => {
-                info!(fleet, replica = index, %address, "replica starts");
+                // That its process starts is told by the target: it may wait for a back-off.
+                debug!(fleet, replica = index, %address, "replica asked for");
                 self.fleet
                     .set_endpoint(replica, address, ReplicaState::Starting);
             }
@@ -270,6 +287,7 @@ impl Control {
                 self.hand_target_over().await;
                 done.send(Box::new(self.scaler.export())).ok();
             }
+            Order::Alone => self.keeps_at_least = None,
             Order::TakeBack => {
                 self.is_handed_over = false;
                 if let Some(link) = &self.target {

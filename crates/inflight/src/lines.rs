@@ -188,9 +188,10 @@ mod tests {
     async fn a_line_without_end_is_an_error_and_not_all_memory() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let ((_ours, writer), (mut reader, _theirs)) = (over(ours, 100), over(theirs, 100));
-        let send = tokio::spawn(async move { writer.send(&"x".repeat(100_000), &[]).await });
+        let long = "x".repeat(100_000);
+        let send = tokio::spawn(async move { writer.send(&long, &[]).await });
         assert!(reader.next_line().await.is_err());
-        drop((reader, _theirs));
-        assert!(send.await.unwrap().is_err());
+        assert!(reader.unread.len() <= 100 + CHUNK);
+        send.abort();
     }
 }

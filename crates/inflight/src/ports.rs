@@ -29,6 +29,8 @@ pub enum Order {
     },
     /// The other process is gone: decide again.
     TakeBack,
+    /// The process that we took over from is gone: replicas may go.
+    Alone,
 }
 
 /// What of a fleet's configuration its control loop keeps.

@@ -30,6 +30,7 @@ use crate::api::{AdminListener, Api};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::fleet::{Fleet, Roster};
+use crate::ports::Order;
 use crate::targets::process::{LogPrinter, Orphan, ProcessHost, find_orphans};
 use handover::{Doorway, Offer, Predecessor, SNAPSHOT_MAX, SocketKind, Sockets, Successor};
 use part::Part;
@@ -57,9 +58,11 @@ pub struct Running {
     admin_listener: OwnedFd,
     api: Part,
     state: Option<(StateDir, Doorway)>,
-    /// Those who end replicas that no fleet wants.
-    strangers: JoinSet<()>,
-    is_succeeded: bool,
+    /// What is done once beside the parts: ending replicas that no fleet wants, and waiting for the
+    /// end of the process that we took over from.
+    aside: JoinSet<()>,
+    /// Who serves instead of us; it sees that we are gone by the end of the conversation.
+    successor: Option<Successor>,
 }
 
 /// Why we are to end although nobody told us to.
@@ -120,13 +123,14 @@ impl Running {
                 let past = past.and_then(|it| it.take(fleet.name(), &fleet.models()));
                 let is_its = |orphan: &mut Orphan| orphan.fleet() == fleet.name();
                 let orphans = orphans.extract_if(.., is_its).collect();
-                RunningFleet::start(fleet, Left { past, orphans }, clock, &host)
+                let left = Left {
+                    past,
+                    orphans,
+                    is_shared: predecessor.is_some(),
+                };
+                RunningFleet::start(fleet, left, clock, &host)
             })
             .collect();
-        let mut strangers = JoinSet::new();
-        for orphan in orphans {
-            strangers.spawn(orphan.end(STRANGER_GRACE));
-        }
         roster.replace(fleets.iter().map(|fleet| fleet.member().clone()).collect());
         let admin = listener.address();
         let api = Api {
@@ -137,8 +141,20 @@ impl Running {
             // A dropped sender ends the API just as well.
             listener.serve(api, async { stop.await.unwrap_or_default() })
         });
+        let mut aside = JoinSet::new();
+        for orphan in orphans {
+            aside.spawn(orphan.end(STRANGER_GRACE));
+        }
         if let Some(predecessor) = predecessor {
-            predecessor.leave().await?;
+            let left = predecessor.serve_instead().await?;
+            let roster = Arc::clone(&roster);
+            aside.spawn(async move {
+                left.gone().await;
+                for member in &*roster.members() {
+                    // A loop that failed is told by its handle.
+                    member.orders.send(Order::Alone).await.ok();
+                }
+            });
         }
         info!(%admin, fleets = fleets.len(), "running");
         Ok(Self {
@@ -149,8 +165,8 @@ impl Running {
             admin_listener,
             api,
             state,
-            strangers,
-            is_succeeded: false,
+            aside,
+            successor: None,
         })
     }
 
@@ -186,8 +202,8 @@ impl Running {
                 stream = knock(doorway) => stream,
             };
             match self.hand_over(stream).await {
-                Ok(()) => {
-                    self.is_succeeded = true;
+                Ok(successor) => {
+                    self.successor = Some(successor);
                     return Ended::Succeeded;
                 }
                 Err(why) => {
@@ -204,14 +220,15 @@ impl Running {
     /// A part of ours ended by a panic.
     pub async fn stop(mut self) -> anyhow::Result<()> {
         info!("stopping: finishing what was accepted");
-        if self.is_succeeded {
+        let is_succeeded = self.successor.is_some();
+        if is_succeeded {
             // It is our successor's from here on.
             drop(self.admin_listener);
             self.api.tell_to_end();
         }
         let mut stopping = JoinSet::new();
         for fleet in self.fleets {
-            let stays = fleet.keeps() && !self.is_succeeded;
+            let stays = fleet.keeps() && !is_succeeded;
             let leave = if stays {
                 Leave::Replicas
             } else {
@@ -236,12 +253,12 @@ impl Running {
         }
         self.roster.replace(Vec::new());
         result = result.and(self.api.end().await);
-        self.strangers.shutdown().await;
+        self.aside.shutdown().await;
         result.context("a part of inflight failed")
     }
 
     /// Lets another process of ours take over. Until it serves, any failure leaves all as it was.
-    async fn hand_over(&self, stream: UnixStream) -> anyhow::Result<()> {
+    async fn hand_over(&self, stream: UnixStream) -> anyhow::Result<Successor> {
         let mut successor = Successor::greet(stream, self.offer()).await?;
         if timeout(REPLICA_WITHIN, self.nobody_waits_for_a_replica())
             .await
@@ -251,13 +268,13 @@ impl Running {
             successor.refuse(why.clone()).await?;
             bail!(why);
         }
-        let result = self.give(&mut successor).await;
-        if result.is_err() {
+        if let Err(why) = self.give(&mut successor).await {
             for fleet in &self.fleets {
                 fleet.take_back().await;
             }
+            return Err(why);
         }
-        result
+        Ok(successor)
     }
 
     fn offer(&self) -> Offer<'_> {

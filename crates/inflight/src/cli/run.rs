@@ -21,8 +21,8 @@ pub struct RunArgs {
     #[command(flatten)]
     config: ConfigFile,
     /// Takes over from the inflight that runs with the same `state.dir`, without a refused
-    /// connection: its listening sockets, its replicas and what it knows. Starts as usual when
-    /// none runs.
+    /// connection: its listening sockets, what it knows, and the replicas of fleets with `on_exit:
+    /// keep`; other fleets start replicas anew. Starts as usual when none runs.
     #[arg(long)]
     take_over: bool,
     /// How log lines look.

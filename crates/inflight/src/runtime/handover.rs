@@ -214,10 +214,11 @@ impl Successor {
         };
         info!(pid, version, "another inflight wants to take over");
         link.offer(offer).await?;
-        match link.hear(STEP_WITHIN).await? {
-            Message::Ready {} => Ok(Self { link, pid, version }),
-            other => bail!("it answered {other:?} to the sockets"),
-        }
+        let heard = link.hear(STEP_WITHIN).await?;
+        let Message::Ready {} = heard else {
+            bail!("it answered {heard:?} to the sockets");
+        };
+        Ok(Self { link, pid, version })
     }
 
     /// Says why it cannot take over.
@@ -230,14 +231,13 @@ impl Successor {
         let text = snapshot.to_text()?;
         self.link.say(&Message::Known {}).await?;
         self.link.write(&text, &[]).await?;
-        match self.link.hear(STEP_WITHIN).await? {
-            Message::Serving {} => {
-                let (pid, version) = (self.pid, &self.version);
-                info!(pid, version, "our successor serves");
-                Ok(())
-            }
-            other => bail!("it answered {other:?} to what we know"),
-        }
+        let heard = self.link.hear(STEP_WITHIN).await?;
+        let Message::Serving {} = heard else {
+            bail!("it answered {heard:?} to what we know");
+        };
+        let (pid, version) = (self.pid, &self.version);
+        info!(pid, version, "our successor serves");
+        Ok(())
     }
 }
 
@@ -289,18 +289,30 @@ impl Predecessor {
     pub(super) async fn take_over(&mut self) -> anyhow::Result<String> {
         self.link.say(&Message::Ready {}).await?;
         // It may wait for a first replica, and a line of its own follows.
-        match self.link.hear(2 * STEP_WITHIN).await? {
-            Message::Known {} => self.link.read(STEP_WITHIN).await,
-            Message::NotNow { why } => bail!("it cannot be taken over from at present: {why}"),
-            other => bail!("the running inflight answered {other:?} instead of what it knows"),
+        let heard = self.link.hear(2 * STEP_WITHIN).await?;
+        if let Message::NotNow { why } = heard {
+            bail!("the running inflight cannot be taken over from at present: {why}");
         }
+        let Message::Known {} = heard else {
+            bail!("the running inflight answered {heard:?} instead of what it knows");
+        };
+        self.link.read(STEP_WITHIN).await
     }
 
     /// Says that we serve: the point of no return.
-    pub(super) async fn leave(&self) -> anyhow::Result<()> {
+    pub(super) async fn serve_instead(self) -> anyhow::Result<Self> {
         self.link.say(&Message::Serving {}).await?;
         info!(pid = self.pid, "took over");
-        Ok(())
+        Ok(self)
+    }
+
+    /// Waits until it has ended.
+    pub(super) async fn gone(mut self) {
+        while let Ok(Some(_)) = self.link.reader.next_line().await {}
+        info!(
+            pid = self.pid,
+            "the inflight that we took over from is gone"
+        );
     }
 }
 

@@ -48,6 +48,8 @@ pub(super) struct Left {
     pub(super) past: Option<PastFleet>,
     /// The replicas that run.
     pub(super) orphans: Vec<Orphan>,
+    /// Whether the process that we take over from still has requests on them.
+    pub(super) is_shared: bool,
 }
 
 /// A fleet that runs.
@@ -117,7 +119,11 @@ impl RunningFleet {
             gateway,
             listener,
         } = prepared;
-        let Left { past, orphans } = left;
+        let Left {
+            past,
+            orphans,
+            is_shared,
+        } = left;
         let now = clock.now();
         let mut gate = Gate::new(wiring::gate(&config), now);
         if let Some(past) = &past {
@@ -159,7 +165,10 @@ impl RunningFleet {
         if let Some(past) = &past {
             scaler.restore(now, &past.scaler);
         }
-        let control = Control::new(Arc::clone(&fleet), scaler, link);
+        let mut control = Control::new(Arc::clone(&fleet), scaler, link);
+        if is_shared {
+            control = control.beside_another(Replicas::from_len(found));
+        }
         let (orders, orders_taken) = mpsc::channel(ORDERS_WAITING);
         let address = gateway.local_addr();
         info!(fleet = config.name, listen = %address, "gateway listens");

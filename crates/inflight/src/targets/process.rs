@@ -20,7 +20,6 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use inflight_core::{ReplicaId, Timestamp};
@@ -83,20 +82,6 @@ impl ProcessHost {
     }
 }
 
-/// Counts for the metrics.
-#[derive(Debug, Default)]
-pub struct ProcessStats {
-    crashes: AtomicU64,
-}
-
-impl ProcessStats {
-    /// Returns how many replicas ended without being asked to, or were never ready in time.
-    #[must_use]
-    pub fn crashes(&self) -> u64 {
-        self.crashes.load(Ordering::Relaxed)
-    }
-}
-
 /// A running process target.
 ///
 /// It ends after [`TargetCommand::Stop`], or when either channel is closed, once every replica has
@@ -104,7 +89,6 @@ impl ProcessStats {
 #[derive(Debug)]
 pub struct ProcessTarget {
     task: JoinHandle<()>,
-    stats: Arc<ProcessStats>,
 }
 
 impl ProcessTarget {
@@ -118,21 +102,13 @@ impl ProcessTarget {
         commands: mpsc::Receiver<TargetCommand>,
         events: mpsc::Sender<TargetEvent>,
     ) -> Self {
-        let stats = Arc::new(ProcessStats::default());
-        let mut keeper = Keeper::new(config, host, Arc::clone(&stats));
+        let mut keeper = Keeper::new(config, host);
         for orphan in orphans {
             keeper.adopt(orphan);
         }
         Self {
             task: tokio::spawn(keeper.run(commands, events)),
-            stats,
         }
-    }
-
-    /// Returns the counts, which stay readable after the end.
-    #[must_use]
-    pub fn stats(&self) -> Arc<ProcessStats> {
-        Arc::clone(&self.stats)
     }
 
     /// Waits until every replica has ended.
@@ -150,7 +126,6 @@ impl ProcessTarget {
 struct Keeper {
     config: Arc<ProcessConfig>,
     host: ProcessHost,
-    stats: Arc<ProcessStats>,
     table: Table,
     members: BTreeMap<ReplicaId, Member>,
     tasks: JoinSet<Exit>,
@@ -187,7 +162,7 @@ struct Warnings {
 }
 
 impl Keeper {
-    fn new(config: ProcessConfig, host: ProcessHost, stats: Arc<ProcessStats>) -> Self {
+    fn new(config: ProcessConfig, host: ProcessHost) -> Self {
         let settings = config.settings();
         let limits = Limits {
             replicas_max: settings.replicas_max,
@@ -198,7 +173,6 @@ impl Keeper {
         Self {
             config: Arc::new(config),
             host,
-            stats,
             table: Table::new(limits),
             members: BTreeMap::new(),
             tasks: JoinSet::new(),
@@ -362,13 +336,8 @@ impl Keeper {
                 }
             }
         };
-        let crashes = self.table.crashes();
-        self.table
-            .on_exited(self.host.clock.now(), exit.id, &exit.how);
-        if self.table.crashes() > crashes {
-            self.stats
-                .crashes
-                .store(self.table.crashes(), Ordering::Relaxed);
+        let now = self.host.clock.now();
+        if self.table.on_exited(now, exit.id, &exit.how) {
             self.warn(&exit);
         }
     }
@@ -386,7 +355,6 @@ impl Keeper {
             replica = exit.id.0,
             why = %exit.how,
             last_lines = %exit.last_lines.join("\n"),
-            crashes = self.table.crashes(),
             crashes_not_told = held_back,
             "a replica crashed"
         );
@@ -425,6 +393,10 @@ impl Keeper {
     fn run_replica(&mut self, id: ReplicaId, index: u32, orphan: Option<Orphan>) {
         let host = self.config.settings().host;
         let is_present = orphan.is_some();
+        if !is_present {
+            let fleet = &self.config.settings().fleet;
+            tracing::info!(fleet, replica = index, "replica starts");
+        }
         let keep = self.keep().cloned();
         let Some(member) = self.members.get_mut(&id) else {
             return;

@@ -19,7 +19,8 @@ pub(super) fn resolve_target(
         Or::Word(Advise) => Some(Target::Advise),
         Or::Value(keys) => {
             let process = &keys.process.as_ref()?.value;
-            resolve_process(process, gateway, surroundings, problems).map(Target::Process)
+            resolve_process(process, gateway, surroundings, problems)
+                .map(|process| Target::Process(Box::new(process)))
         }
     }
 }

@@ -84,6 +84,14 @@ impl Setting for String {
                 refuse::<Self>(node, "is not text", range, problems);
                 return None;
             }
+            // To YAML an unquoted `{port}` in a list is a mapping.
+            Value::Mapping(entries) if matches!(entries.as_slice(), [one] if matches!(one.node.value, Value::Null)) =>
+            {
+                let key = entries.first().map_or("", |one| one.key.as_str());
+                let what = format!("is a mapping to YAML: write \"{{{key}}}\", with the quotes");
+                problems.refuse(&node.place, what, range.called);
+                return None;
+            }
             Value::List(_) | Value::Mapping(_) => {
                 refuse::<Self>(node, "is not text", range, problems);
                 return None;

@@ -56,7 +56,6 @@ pub(super) struct Table {
     replicas: BTreeMap<ReplicaId, Replica>,
     next_id: u64,
     backoff: Backoff,
-    crashes: u64,
     actions: VecDeque<Action>,
 }
 
@@ -146,7 +145,6 @@ impl Table {
             replicas: BTreeMap::new(),
             next_id: 0,
             backoff: Backoff::default(),
-            crashes: 0,
             actions: VecDeque::new(),
         }
     }
@@ -220,6 +218,8 @@ impl Table {
     /// Takes that everything ends.
     pub(super) fn on_stop(&mut self, now: Timestamp) {
         self.ending = true;
+        // Whatever was handed over, the end is ours to see through.
+        self.handed_over = false;
         self.desired = Replicas::ZERO;
         for id in self.ids_where(|state| !matches!(state, State::Stopping { .. })) {
             self.stop(now, id);
@@ -243,10 +243,11 @@ impl Table {
         self.tell(id, ReplicaChange::Ready { took });
     }
 
-    /// Takes that a replica's process ended, or could not be started; `how` says how.
-    pub(super) fn on_exited(&mut self, now: Timestamp, id: ReplicaId, how: &str) {
+    /// Takes that a replica's process ended, or could not be started; `how` says how. Tells whether
+    /// nobody asked it to.
+    pub(super) fn on_exited(&mut self, now: Timestamp, id: ReplicaId, how: &str) -> bool {
         let Some(replica) = self.replicas.remove(&id) else {
-            return;
+            return false;
         };
         let index = replica.index;
         let (why, unexpected, ready_for) = match replica.state {
@@ -279,12 +280,12 @@ impl Table {
             ),
         };
         if unexpected {
-            self.crashes = self.crashes.saturating_add(1);
             self.backoff.on_crash(now, index, ready_for);
         }
         let change = ReplicaChange::Gone { why, unexpected };
         self.actions.push_back(Action::Tell { id, index, change });
         self.grow(now, &[]);
+        unexpected
     }
 
     /// Does what is due.
@@ -323,11 +324,6 @@ impl Table {
     /// Returns the next thing to do.
     pub(super) fn poll_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
-    }
-
-    /// Returns how many replicas ended without being asked to.
-    pub(super) const fn crashes(&self) -> u64 {
-        self.crashes
     }
 
     /// Whether everything was told to end and has ended.

@@ -435,3 +435,22 @@ fn replicas_are_stopped_on_exit_unless_they_are_to_be_kept() {
     house.succeed(1);
     assert_eq!(gets(house.gateway, "/", 5), vec![200; 5]);
 }
+
+#[test]
+fn no_replica_goes_while_the_one_taken_over_from_has_requests() {
+    let mut house = House::new(2, "");
+    house.run(&[], 2);
+    let gateway = house.gateway;
+    let clients = thread::spawn(move || gets(gateway, "/?work=4s", 2));
+    wait_until(
+        || house.fleet()["load"]["in_flight"] == 2.0,
+        "two in flight",
+    );
+    let text = fs::read_to_string(house.scratch.path("inflight.yaml")).unwrap();
+    let smaller = text.replace("min: 2, max: 4", "min: 1, max: 1");
+    house.scratch.file("inflight.yaml", &smaller);
+    house.run(&["--take-over"], 2);
+    assert_eq!(clients.join().unwrap(), vec![200; 2]);
+    wait_until(|| house.servers().len() == 1, "the smaller size");
+    assert_eq!(house.processes[0].wait().unwrap().code(), Some(0));
+}

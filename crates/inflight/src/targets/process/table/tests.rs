@@ -90,7 +90,6 @@ fn the_named_replica_drains_and_stops_when_it_is_empty() {
     assert_eq!(actions(&mut table), ["1 terminate"]);
     table.on_exited(at(3), id(1), "exited with code 0");
     assert_eq!(actions(&mut table), ["1@1 gone"]);
-    assert_eq!(table.crashes(), 0);
     size(&mut table, 4, 3, &[]);
     assert_eq!(
         actions(&mut table),
@@ -230,7 +229,6 @@ fn a_command_that_exits_at_once_is_started_ever_more_rarely() {
         table.on_timeout(at(now));
         assert_eq!(actions(&mut table), [format!("{successor}@0 launch")]);
     }
-    assert_eq!(table.crashes(), 8);
 }
 
 #[test]
@@ -431,4 +429,72 @@ proptest! {
             prop_assert!(table.backoff.start_at(now, 0).since(now) <= Duration::from_secs(60));
         }
     }
+}
+
+#[test]
+fn an_adopted_replica_keeps_its_place_is_asked_first_and_counts_as_there() {
+    let mut table = Table::new(LIMITS);
+    let age = Duration::from_secs(50);
+    for (number, stage) in [
+        (5, Stage::Ready),
+        (6, Stage::Starting),
+        (7, Stage::Stopping),
+    ] {
+        let index = u32::try_from(number).unwrap() - 5;
+        assert_eq!(
+            table.adopt(at(100), id(number), index, stage, age),
+            id(number)
+        );
+    }
+    let expected = [
+        "5@0 starting",
+        "6@1 starting",
+        "7@2 starting",
+        "7@2 draining",
+    ];
+    assert_eq!(actions(&mut table), expected);
+    size(&mut table, 100, 3, &[]);
+    assert_eq!(
+        actions(&mut table),
+        ["8@3 starting", "8@3 launch"],
+        "two are there, one is going, and ids go on"
+    );
+    table.on_ready(at(101), id(5));
+    table.on_ready(at(102), id(6));
+    assert_eq!(actions(&mut table), ["5@0 ready again", "6@1 ready in 52s"]);
+    table.on_timeout(at(130));
+    assert_eq!(actions(&mut table), ["7 kill"]);
+    table.on_exited(at(131), id(7), "killed");
+    assert_eq!(actions(&mut table), ["7@2 gone"]);
+}
+
+#[test]
+fn an_adopted_replica_that_does_not_answer_is_replaced() {
+    let mut table = Table::new(LIMITS);
+    table.adopt(at(100), id(0), 0, Stage::Ready, Duration::from_secs(99));
+    size(&mut table, 100, 1, &[]);
+    actions(&mut table);
+    table.on_timeout(at(200));
+    assert_eq!(actions(&mut table), ["0 terminate"]);
+}
+
+#[test]
+fn a_table_that_was_handed_over_still_kills_what_does_not_stop() {
+    let mut table = ready_table(1);
+    table.set_handed_over(at(1), true);
+    table.on_stop(at(2));
+    assert_eq!(actions(&mut table), ["0@0 draining", "0 terminate"]);
+    assert_eq!(table.poll_timeout(), Some(at(32)));
+}
+
+#[test]
+fn a_table_that_was_handed_over_starts_and_ends_nothing_until_it_is_taken_back() {
+    let mut table = ready_table(2);
+    table.set_handed_over(at(1), true);
+    size(&mut table, 2, 5, &[]);
+    table.on_exited(at(3), id(0), "exited with code 1");
+    assert_eq!(actions(&mut table), ["0@0 crashed"]);
+    assert_eq!(table.poll_timeout(), None);
+    table.set_handed_over(at(4), false);
+    assert_eq!(actions(&mut table), ["2@0 starting", "2@0 launch"][..1]);
 }
