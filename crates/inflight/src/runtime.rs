@@ -23,7 +23,8 @@ use crate::config::{Config, Endpoints, FleetConfig, Target};
 use crate::control::{Control, TargetLink};
 use crate::fleet::{Board, Fleet};
 use crate::gateway::Gateway;
-use crate::targets::process::{LogPrinter, ProcessHost, ProcessTarget};
+use crate::targets::process::{ProcessHost, ProcessTarget};
+use crate::telemetry::printer;
 
 /// Commands that a target may lag behind: sizes repeat, and of the others there is one a replica.
 const COMMANDS_WAITING: usize = 256;
@@ -61,10 +62,9 @@ impl Running {
 
         let (drain, draining) = watch::channel(false);
         let (end_api, api_ended) = oneshot::channel();
-        let printer = LogPrinter::to_stderr().context("the replicas' lines cannot be printed")?;
         let mut parts = Parts {
             clock,
-            host: ProcessHost::new(clock, printer),
+            host: ProcessHost::new(clock, printer().clone()),
             draining,
             fleets: Vec::new(),
             gateways: JoinSet::new(),
