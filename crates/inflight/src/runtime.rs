@@ -31,7 +31,8 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::fleet::{Fleet, Roster};
 use crate::ports::Order;
-use crate::targets::process::{LogPrinter, Orphan, ProcessHost, find_orphans};
+use crate::targets::process::{Orphan, ProcessHost, find_orphans};
+use crate::telemetry::printer;
 use handover::{Doorway, Offer, Predecessor, SNAPSHOT_MAX, SocketKind, Sockets, Successor};
 use part::Part;
 use running_fleet::{Leave, Left, Prepared, RunningFleet};
@@ -104,7 +105,6 @@ impl Running {
         let prepared = (config.fleets.into_iter())
             .map(|fleet| Prepared::new(fleet, &mut sockets))
             .collect::<anyhow::Result<Vec<_>>>()?;
-        let printer = LogPrinter::to_stderr().context("the replicas' lines cannot be printed")?;
 
         let (mut snapshot, mut orphans) = match &state {
             Some((state, _)) => (
@@ -114,7 +114,7 @@ impl Running {
             None => (None, Vec::new()),
         };
         let clock = Clock::start_at(snapshot.as_ref().map_or(Timestamp::ORIGIN, |it| it.at));
-        let mut host = ProcessHost::new(clock, printer);
+        let mut host = ProcessHost::new(clock, printer().clone());
         host.state = state.as_ref().map(|(state, _)| state.path().to_owned());
         let roster = Arc::new(Roster::default());
         let fleets: Vec<_> = (prepared.into_iter())

@@ -29,12 +29,12 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::clock::Clock;
 use crate::ports::{ReplicaChange, TargetCommand, TargetEvent};
+use crate::telemetry::Printer;
 
 pub use config::{
     CommandError, ProcessConfig, ProcessConfigError, ProcessSettings, ReadyProbe, resolve_command,
 };
 pub use orphan::{Orphan, find_orphans};
-pub use output::LogPrinter;
 pub use port_pool::PortPool;
 pub use shim::run_shim_if_asked;
 
@@ -58,7 +58,7 @@ pub struct ProcessHost {
     /// Gives each replica its port.
     pub ports: PortPool,
     /// Prints what replicas write.
-    pub printer: LogPrinter,
+    pub printer: Printer,
     /// The program that holds the shim: ourselves.
     pub program: PathBuf,
     /// Where the sockets of replicas are that may outlive us; `None` when none may.
@@ -70,7 +70,7 @@ pub struct ProcessHost {
 impl ProcessHost {
     /// Builds what is shared, with the shim in this very program.
     #[must_use]
-    pub fn new(clock: Clock, printer: LogPrinter) -> Self {
+    pub fn new(clock: Clock, printer: Printer) -> Self {
         let ports = PortPool::beside_ephemeral();
         Self {
             ports,

@@ -22,11 +22,12 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::config::ProcessConfig;
 use super::orphan::{self, Orphan};
-use super::output::{LogPrinter, Tail, follow};
+use super::output::{Tail, follow};
 use super::probe::{NotReady, until_ready};
 use super::shim;
 use super::wire::{About, LINE_MAX, Order, Told};
 use crate::lines::{self, LineReader, LineWriter};
+use crate::telemetry::Printer;
 
 /// A shim that was told to kill and says nothing for this long is stuck itself.
 const SHIM_ANSWERS_WITHIN: Duration = Duration::from_secs(2);
@@ -46,7 +47,7 @@ pub(super) struct Launch {
     pub(super) address: SocketAddr,
     pub(super) config: Arc<ProcessConfig>,
     pub(super) program: PathBuf,
-    pub(super) printer: LogPrinter,
+    pub(super) printer: Printer,
     /// Where sockets for later owners go; `None` when replicas end with us.
     pub(super) keep: Option<PathBuf>,
     /// The replica that an earlier process of ours started, if it is not to be started.
@@ -259,7 +260,7 @@ impl Presence<'_> {
 /// Those who read what the replica writes.
 struct Logs {
     prefix: String,
-    printer: LogPrinter,
+    printer: Printer,
     tail: Tail,
     tasks: JoinSet<()>,
 }

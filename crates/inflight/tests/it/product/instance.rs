@@ -138,13 +138,8 @@ impl Instance {
     /// The addresses that log lines with this message carry in this field.
     fn told(&self, message: &str, field: &str) -> Vec<SocketAddr> {
         let said = self.said();
-        let lines = said
-            .lines()
-            .filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        let fields = lines.map(|line| line["fields"].clone());
-        fields
-            .filter(|fields| fields["message"] == message)
-            .filter_map(|fields| fields[field].as_str()?.parse().ok())
+        said.lines()
+            .filter_map(|line| address_in(line, message, field))
             .collect()
     }
 
@@ -210,6 +205,16 @@ impl Drop for Instance {
         if matches!(self.process.try_wait(), Ok(None)) {
             self.terminate();
         }
+    }
+}
+
+/// The address that a JSON log line with this message carries in this field.
+pub(super) fn address_in(line: &str, message: &str, field: &str) -> Option<SocketAddr> {
+    let fields = &serde_json::from_str::<Value>(line).ok()?["fields"];
+    if fields["message"] == message {
+        fields[field].as_str()?.parse().ok()
+    } else {
+        None
     }
 }
 
