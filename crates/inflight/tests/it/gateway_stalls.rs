@@ -93,13 +93,11 @@ async fn an_upload_that_moves_keeps_a_response_that_waits_for_it() {
         let base = if is_http2 { "http://fleet" } else { "" };
         let mut request = get(&format!("{base}/tally")).map(|_| body);
         *request.method_mut() = Method::POST;
+        let (mut http1, http2) = (world.http1().await, world.http2().await);
         let response = if is_http2 {
-            world.http2().await.send(request).await
+            http2.send(request).await
         } else {
-            let mut client = world.http1().await;
-            let response = client.send(request).await;
-            std::mem::forget(client);
-            response
+            http1.send(request).await
         };
         for _ in 0..12 {
             feed.send(Bytes::from(vec![0; 1000])).await.unwrap();
@@ -126,7 +124,7 @@ async fn b05_a_stalled_reader_of_a_replica_that_cannot_be_cancelled_leaves_it_it
     world.settles().await;
     drop(unread);
     assert_eq!(replica.seen.cancelled.load(Ordering::SeqCst), 0);
-    assert_eq!(client.get("/after").await.status(), 200);
+    assert_eq!(world.http2().await.get("/after").await.status(), 200);
 }
 
 /// hyper's server is gone between requests; nothing of the connection is.
