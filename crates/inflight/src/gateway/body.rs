@@ -153,10 +153,7 @@ impl Relayed {
         Poll::Ready(frame)
     }
 
-    fn poll_next(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
         if !self.rest.is_empty() {
             return Poll::Ready(Some(Ok(self.next_piece())));
         }

@@ -46,11 +46,7 @@ pub(in crate::gateway) enum Protocol {
 }
 
 impl Io {
-    pub(in crate::gateway) fn new(
-        stream: Arc<TcpStream>,
-        prefix: Bytes,
-        watcher: Watcher,
-    ) -> Self {
+    pub(in crate::gateway) fn new(stream: Arc<TcpStream>, prefix: Bytes, watcher: Watcher) -> Self {
         Self {
             stream,
             prefix,

@@ -104,9 +104,8 @@ impl<F: Future<Output = ()>> Future for Stream<F> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.project();
         let given = Cell::new(std::mem::take(this.given));
-        let (polled, given) = GIVEN.sync_scope(given, || {
-            (this.stream.poll(cx), GIVEN.with(Cell::take))
-        });
+        let (polled, given) =
+            GIVEN.sync_scope(given, || (this.stream.poll(cx), GIVEN.with(Cell::take)));
         *this.given = given;
         if polled.is_ready() {
             return Poll::Ready(());

@@ -157,7 +157,11 @@ impl Lease {
 
 async fn open(endpoint: &Endpoint) -> Result<Connection, Fault> {
     let stream = connect(endpoint).await?;
-    let io = TokioIo::new(Io::new(Arc::clone(&stream), bytes::Bytes::new(), Watcher::Nobody));
+    let io = TokioIo::new(Io::new(
+        Arc::clone(&stream),
+        bytes::Bytes::new(),
+        Watcher::Nobody,
+    ));
     let (sender, connection) =
         Builder::new()
             .handshake(io)

@@ -143,7 +143,11 @@ async fn open(endpoint: &Endpoint) -> Result<(SendRequest<RequestBody>, Driver),
     let address = endpoint.bound.address;
     let stream = connect(endpoint).await?;
     let (tell, first_byte) = oneshot::channel();
-    let io = TokioIo::new(Io::new(stream, bytes::Bytes::new(), Watcher::FirstByte(Some(tell))));
+    let io = TokioIo::new(Io::new(
+        stream,
+        bytes::Bytes::new(),
+        Watcher::FirstByte(Some(tell)),
+    ));
     let (sender, connection) = Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
         .initial_stream_window_size(STREAM_WINDOW)
