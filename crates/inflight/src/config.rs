@@ -25,6 +25,7 @@ use inflight_core::{Bytes, Replicas, Slots};
 
 pub use error::{ConfigError, Located, Place, Problem};
 pub use reference::reference_page;
+pub use setting::Network;
 pub use surroundings::Surroundings;
 
 /// Everything a configuration file says.
@@ -131,6 +132,10 @@ pub struct GatewaySettings {
     pub limits: LimitSettings,
     /// Paths, compared as a whole, that are neither counted nor held.
     pub ignore_paths: Vec<String>,
+    /// The header that says how long a client waits.
+    pub deadline_header: Option<HeaderName>,
+    /// Proxies whose word about their clients is believed.
+    pub trusted_proxies: Vec<Network>,
 }
 
 /// What is spoken with replicas.

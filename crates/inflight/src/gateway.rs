@@ -9,6 +9,7 @@ mod config;
 mod connection;
 mod deadline;
 mod fault;
+mod forwarded;
 mod headers;
 mod listener;
 mod proxy;
@@ -28,7 +29,9 @@ use std::sync::atomic::AtomicBool;
 
 use tokio::net::TcpListener;
 
-pub use config::{GatewayConfig, Limits, ModelRoute, SessionBy, Timeouts, UpstreamProtocol};
+pub use config::{
+    GatewayConfig, Limits, ModelRoute, Network, SessionBy, Timeouts, UpstreamProtocol,
+};
 
 use crate::fleet::Fleet;
 use headers::Hop;

@@ -4,6 +4,7 @@
 //! Whether two keys fit together is not judged here.
 
 mod collection;
+mod network;
 mod quantity;
 mod text;
 mod word;
@@ -15,6 +16,7 @@ use super::error::Problems;
 use super::section::SectionDoc;
 
 pub(super) use collection::Items;
+pub use network::Network;
 pub(super) use text::{ARGUMENT, FILE, HEADER, NAME, Ports, SERVICE, SOCKET_FOLDER, URL_PATH};
 pub(super) use word::{
     Address, Advise, Auto, Choice, Nothing, OfTarget, Off, OneOf, Or, Unlimited,

@@ -8,6 +8,8 @@ use std::time::Duration;
 use http::HeaderName;
 use inflight_core::ModelIndex;
 
+pub use crate::config::Network;
+
 /// Settings of one gateway.
 #[derive(Clone, Debug)]
 pub struct GatewayConfig {
@@ -22,6 +24,10 @@ pub struct GatewayConfig {
     /// Paths, compared as a whole, whose requests are forwarded to any ready replica, neither
     /// counted nor held, and wake nothing.
     pub ignore_paths: Vec<String>,
+    /// The header, besides `grpc-timeout`, that says how long a client waits.
+    pub deadline_header: Option<HeaderName>,
+    /// Proxies whose word about their clients is believed.
+    pub trusted_proxies: Vec<Network>,
     /// Which model a path belongs to; the longest matching prefix wins, and a path that matches
     /// none belongs to the first model.
     pub models: Vec<ModelRoute>,
@@ -102,6 +108,8 @@ impl GatewayConfig {
             timeouts: Timeouts::default(),
             limits: Limits::default(),
             ignore_paths: Vec::new(),
+            deadline_header: None,
+            trusted_proxies: Vec::new(),
             models: Vec::new(),
             session: SessionBy::default(),
             first_calls: Vec::new(),

@@ -64,7 +64,12 @@ pub(super) async fn serve(
     mut drain: watch::Receiver<bool>,
 ) {
     prepare(&stream);
-    let client = Arc::new(Client::new(Arc::new(stream), peer, serial));
+    let client = Arc::new(Client::new(
+        Arc::new(stream),
+        peer,
+        serial,
+        &shared.config.trusted_proxies,
+    ));
     let mut io = io_of(&client, Bytes::new());
     let protocol = awaited(io.sniff(), shared.config.timeouts.head, &mut drain).await;
     match protocol {
@@ -155,7 +160,11 @@ async fn http1_while_busy(
     .await;
     match end {
         End::Over => None,
-        End::Idle => connection.into_parts().map(|parts| parts.read_buf),
+        // Bytes that are empty may still hold the whole buffer they were read into.
+        End::Idle => connection
+            .into_parts()
+            .map(|parts| Some(parts.read_buf).filter(|unread| !unread.is_empty()))
+            .map(Option::unwrap_or_default),
     }
 }
 

@@ -9,9 +9,37 @@ const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 /// Digits of a time-out at most (gRPC over HTTP/2, "TimeoutValue").
 const DIGITS_MAX: usize = 8;
 
+/// Reads how long a caller waits: the least of what gRPC and the configured header say.
+pub(super) fn timeout(
+    headers: &HeaderMap,
+    is_grpc: bool,
+    configured: Option<&HeaderName>,
+) -> Option<Duration> {
+    let of_grpc = is_grpc.then(|| grpc_timeout(headers)).flatten();
+    let of_header = configured.and_then(|name| header_timeout(headers, name));
+    of_grpc.into_iter().chain(of_header).min()
+}
+
+/// Reads a whole number of milliseconds, or one with the unit `ms`, `s`, `m` or `h`.
+fn header_timeout(headers: &HeaderMap, name: &HeaderName) -> Option<Duration> {
+    let text = headers.get(name)?.to_str().ok()?.trim();
+    let digits_end = text
+        .find(|letter: char| !letter.is_ascii_digit())
+        .unwrap_or(text.len());
+    let (digits, unit) = text.split_at(digits_end);
+    let value: u64 = digits.parse().ok()?;
+    match unit.trim_start() {
+        "" | "ms" => Some(Duration::from_millis(value)),
+        "s" => Some(Duration::from_secs(value)),
+        "m" => value.checked_mul(60).map(Duration::from_secs),
+        "h" => value.checked_mul(3600).map(Duration::from_secs),
+        _ => None,
+    }
+}
+
 /// Reads a gRPC call's time-out. What is malformed counts as not there: it is passed on, and
 /// judging it is the replica's business.
-pub(super) fn grpc_timeout(headers: &HeaderMap) -> Option<Duration> {
+fn grpc_timeout(headers: &HeaderMap) -> Option<Duration> {
     let (unit, digits) = headers.get(GRPC_TIMEOUT)?.as_bytes().split_last()?;
     let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
     if !is_number || digits.len() > DIGITS_MAX {
@@ -33,6 +61,8 @@ pub(super) fn grpc_timeout(headers: &HeaderMap) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderValue;
+
     use super::*;
 
     fn of(value: &'static str) -> Option<Duration> {
@@ -73,5 +103,51 @@ mod tests {
             assert_eq!(of(value), None, "{value}");
         }
         assert_eq!(grpc_timeout(&HeaderMap::new()), None);
+    }
+
+    fn of_header(value: &'static str) -> Option<Duration> {
+        let name = HeaderName::from_static("x-time-out");
+        let mut headers = HeaderMap::new();
+        headers.insert(&name, value.parse().unwrap());
+        timeout(&headers, false, Some(&name))
+    }
+
+    #[test]
+    fn a_configured_header_says_milliseconds_or_its_unit() {
+        for (value, millis) in [
+            ("250", 250),
+            ("250ms", 250),
+            ("2s", 2000),
+            (" 2 s ", 2000),
+            ("1m", 60_000),
+            ("1h", 3_600_000),
+            ("0", 0),
+        ] {
+            assert_eq!(of_header(value).unwrap().as_millis(), millis, "{value}");
+        }
+        for value in [
+            "",
+            "s",
+            "-1",
+            "1.5s",
+            "1d",
+            "99999999999999999999",
+            "9999999999999999999h",
+        ] {
+            assert_eq!(of_header(value), None, "{value}");
+        }
+    }
+
+    #[test]
+    fn the_earlier_of_two_time_outs_counts_and_grpcs_only_for_grpc() {
+        let name = HeaderName::from_static("x-time-out");
+        let mut headers = HeaderMap::new();
+        headers.insert(&name, HeaderValue::from_static("3s"));
+        headers.insert(GRPC_TIMEOUT, HeaderValue::from_static("2S"));
+        let seconds = |is_grpc, name| timeout(&headers, is_grpc, name).map(|time| time.as_secs());
+        assert_eq!(seconds(true, Some(&name)), Some(2));
+        assert_eq!(seconds(false, Some(&name)), Some(3));
+        assert_eq!(seconds(true, None), Some(2));
+        assert_eq!(seconds(false, None), None);
     }
 }

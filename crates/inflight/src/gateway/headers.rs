@@ -1,7 +1,7 @@
 //! What is changed in heads on their way through: as little as the protocols ask for.
 //!
-//! Hop-by-hop fields are removed both ways (RFC 9110, section 7.6.1), what the caller says about
-//! the way before us is replaced by what we know, and a request that was here before is noticed.
+//! Hop-by-hop fields are removed both ways (RFC 9110, section 7.6.1), and a request that was here
+//! before is noticed. What is said of the way before us is `forwarded`'s business.
 
 use http::request::Parts;
 use http::uri::{Authority, PathAndQuery, Scheme};
@@ -9,14 +9,11 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, Version,
 
 use super::connection::Client;
 
-const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
-const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const HOP: HeaderName = HeaderName::from_static("x-inflight-hop");
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 const UPGRADE: HeaderValue = HeaderValue::from_static("upgrade");
-const HTTP: HeaderValue = HeaderValue::from_static("http");
+const UNKNOWN: HeaderValue = HeaderValue::from_static("unknown");
 const TRAILERS: HeaderValue = HeaderValue::from_static("trailers");
 
 /// Gateways of ours that a request may pass one after the other.
@@ -45,7 +42,7 @@ pub(super) struct Hop(HeaderValue);
 impl Hop {
     /// Builds the mark of a gateway from a random number.
     pub(super) fn new(mark: u64) -> Self {
-        Self(HeaderValue::from_str(&format!("{mark:016x}")).unwrap_or(HTTP))
+        Self(HeaderValue::from_str(&format!("{mark:016x}")).unwrap_or(UNKNOWN))
     }
 
     /// # Errors
@@ -115,7 +112,6 @@ pub(super) fn prepare_request(head: &mut Parts, caller: Caller, client: &Client,
     remove_hop_by_hop(headers, caller.is_upgrade);
     headers.remove(header::EXPECT);
     headers.remove(header::PROXY_AUTHORIZATION);
-    headers.remove(header::FORWARDED);
     if wants_trailers {
         headers.insert(header::TE, TRAILERS);
     }
@@ -125,12 +121,7 @@ pub(super) fn prepare_request(head: &mut Parts, caller: Caller, client: &Client,
     {
         headers.insert(header::HOST, host);
     }
-    match headers.get(header::HOST).cloned() {
-        Some(host) => headers.insert(FORWARDED_HOST, host),
-        None => headers.remove(FORWARDED_HOST),
-    };
-    headers.insert(FORWARDED_FOR, client.forwarded_for.clone());
-    headers.insert(FORWARDED_PROTO, HTTP);
+    client.peer.tell(headers);
     headers.append(HOP, hop.0.clone());
 }
 

@@ -22,7 +22,7 @@ use super::Shared;
 use super::body::{Hold, ResponseBody};
 use super::config::{SessionBy, UpstreamProtocol};
 use super::connection::{Client, OpenRequest};
-use super::deadline::grpc_timeout;
+use super::deadline;
 use super::fault::Fault;
 use super::headers::{self, Caller, Rejection};
 use super::pulse::Pulse;
@@ -129,14 +129,16 @@ fn admit(
     let Route::Counted { model, first_call } = shared.routes.of(head.uri.path()) else {
         return Ok(None);
     };
-    let timeout = caller.is_grpc.then(|| grpc_timeout(&head.headers));
+    let timeout = deadline::timeout(
+        &head.headers,
+        caller.is_grpc,
+        shared.config.deadline_header.as_ref(),
+    );
     let arrival = Arrival {
         model,
         session: Some(session(shared, client, head)),
         first_call,
-        deadline: timeout
-            .flatten()
-            .map(|timeout| shared.fleet.clock().now() + timeout),
+        deadline: timeout.map(|timeout| shared.fleet.clock().now() + timeout),
         draw: fastrand::u64(..),
     };
     shared

@@ -94,6 +94,8 @@ pub(super) fn gateway(fleet: &FleetConfig) -> GatewayConfig {
             connections: usize::try_from(limits.connections).unwrap_or(usize::MAX),
         },
         ignore_paths: settings.ignore_paths.clone(),
+        deadline_header: settings.deadline_header.clone(),
+        trusted_proxies: settings.trusted_proxies.clone(),
         models: (fleet.models.iter().enumerate())
             .map(|(index, model)| ModelRoute {
                 prefix: model.path.clone(),

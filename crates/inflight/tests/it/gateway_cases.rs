@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Method, StatusCode};
 use http_body_util::BodyExt;
-use inflight::gateway::{GatewayConfig, UpstreamProtocol};
+use inflight::gateway::{GatewayConfig, Network, UpstreamProtocol};
 use inflight_core::ReplicaId;
 use inflight_core::load::ReplicaState;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -280,6 +280,38 @@ async fn b70_what_an_untrusted_client_says_of_its_address_is_replaced() {
     assert!(!headers.contains_key("forwarded"));
     assert_eq!(headers["x-forwarded-host"], "fleet");
     assert_eq!(headers["x-forwarded-proto"], "http");
+}
+
+#[tokio::test]
+async fn b70_what_a_trusted_proxy_says_is_kept_in_one_line_and_its_address_appended() {
+    let replica = Replica::start().await;
+    for (network, is_trusted) in [("127.0.0.0/8", true), ("10.0.0.0/8", false)] {
+        let world = World::with(1, 10, &[&replica], |config| {
+            config.trusted_proxies = vec![Network::parse(network).unwrap()];
+        });
+        let mut request = get("/x");
+        let headers = request.headers_mut();
+        headers.append("x-forwarded-for", "10.0.0.1".parse().unwrap());
+        headers.append("x-forwarded-for", "10.0.0.2, 10.0.0.3".parse().unwrap());
+        headers.append("forwarded", "for=10.0.0.1;proto=https".parse().unwrap());
+        headers.append("x-forwarded-host", "shop".parse().unwrap());
+        headers.append("x-forwarded-proto", "https".parse().unwrap());
+        whole(world.http1().await.send(request).await).await;
+        let headers = replica.last_headers();
+        let lines = |name| headers.get_all(name).iter().collect::<Vec<_>>();
+        if is_trusted {
+            let list = "10.0.0.1, 10.0.0.2, 10.0.0.3, 127.0.0.1";
+            assert_eq!(lines("x-forwarded-for"), [list]);
+            let list = "for=10.0.0.1;proto=https, for=127.0.0.1";
+            assert_eq!(lines("forwarded"), [list]);
+            assert_eq!(lines("x-forwarded-host"), ["shop"]);
+            assert_eq!(lines("x-forwarded-proto"), ["https"]);
+        } else {
+            assert_eq!(lines("x-forwarded-for"), ["127.0.0.1"]);
+            assert!(lines("forwarded").is_empty());
+            assert_eq!(lines("x-forwarded-host"), ["fleet"]);
+        }
+    }
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Method, Request};
+use http::{HeaderName, Method, Request};
 use http_body_util::BodyExt;
 use inflight_core::ReplicaId;
 use inflight_core::admission::RefusalReason;
@@ -256,4 +256,26 @@ async fn a_time_out_is_passed_on_as_it_came_and_a_malformed_one_refuses_nobody()
     let response = client.send(call_within("/grpc", "0S")).await;
     assert_eq!(response.headers()["grpc-status"], "4");
     assert_eq!(replica.requests(), 2);
+}
+
+#[tokio::test]
+async fn a_configured_header_says_how_long_a_request_may_wait() {
+    let replica = Replica::start().await;
+    let world = World::with(1, 10, &[&replica], |config| {
+        config.deadline_header = Some(HeaderName::from_static("x-time-out"));
+    });
+    let mut first = world.http1().await;
+    let held = tokio::spawn(first.sender.send_request(get("/hold")));
+    eventually(|| replica.requests() == 1).await;
+    let mut request = get("/x");
+    let timeout = "300ms".parse().unwrap();
+    request.headers_mut().insert("x-time-out", timeout);
+    let response = world.http1().await.send(request).await;
+    assert!(response.status().is_server_error(), "{response:?}");
+    assert_eq!(response.headers()["x-inflight-reason"], "deadline_expired");
+    assert_eq!(world.fleet.load().in_flight, 1);
+    replica.seen.release.notify_one();
+    whole(held.await.unwrap().unwrap()).await;
+    world.settles().await;
+    assert_eq!(replica.requests(), 1);
 }

@@ -14,7 +14,7 @@ use crate::gateway_world::{PATIENCE, Replica, World, eventually, fed, get, whole
 
 const IDLE: Duration = Duration::from_millis(600);
 
-async fn world(replica: &Replica) -> World {
+fn world(replica: &Replica) -> World {
     World::with(2, 10, &[replica], |config| config.timeouts.idle = IDLE)
 }
 
@@ -22,7 +22,7 @@ async fn world(replica: &Replica) -> World {
 #[tokio::test]
 async fn b72_a_stream_that_nobody_reads_is_reset_and_another_on_its_connection_lives() {
     let replica = Replica::start().await;
-    let world = world(&replica).await;
+    let world = world(&replica);
     let (events, of_replica) = mpsc::channel(1);
     *replica.seen.events.lock().unwrap() = Some(of_replica);
     let client = world.http2().await;
@@ -57,7 +57,7 @@ async fn b72_a_stream_that_nobody_reads_is_reset_and_another_on_its_connection_l
 #[tokio::test]
 async fn a_client_that_reads_nothing_on_http1_is_cut() {
     let replica = Replica::start().await;
-    let world = world(&replica).await;
+    let world = world(&replica);
     let mut client = world.http1().await;
     let unread = client.send(get("/big")).await;
     assert_eq!(world.fleet.load().in_flight, 1);
@@ -69,7 +69,7 @@ async fn a_client_that_reads_nothing_on_http1_is_cut() {
 #[tokio::test]
 async fn a_slow_reader_is_not_cut() {
     let replica = Replica::start().await;
-    let world = world(&replica).await;
+    let world = world(&replica);
     let client = world.http2().await;
     let mut slow = client.send(get("http://fleet/big")).await.into_body();
     let mut taken = 0;
@@ -87,19 +87,17 @@ async fn a_slow_reader_is_not_cut() {
 #[tokio::test]
 async fn an_upload_that_moves_keeps_a_response_that_waits_for_it() {
     let replica = Replica::start().await;
-    let world = world(&replica).await;
+    let world = world(&replica);
     for is_http2 in [false, true] {
         let (feed, body) = fed();
         let base = if is_http2 { "http://fleet" } else { "" };
         let mut request = get(&format!("{base}/tally")).map(|_| body);
         *request.method_mut() = Method::POST;
+        let (mut http1, http2) = (world.http1().await, world.http2().await);
         let response = if is_http2 {
-            world.http2().await.send(request).await
+            http2.send(request).await
         } else {
-            let mut client = world.http1().await;
-            let response = client.send(request).await;
-            std::mem::forget(client);
-            response
+            http1.send(request).await
         };
         for _ in 0..12 {
             feed.send(Bytes::from(vec![0; 1000])).await.unwrap();
@@ -126,7 +124,7 @@ async fn b05_a_stalled_reader_of_a_replica_that_cannot_be_cancelled_leaves_it_it
     world.settles().await;
     drop(unread);
     assert_eq!(replica.seen.cancelled.load(Ordering::SeqCst), 0);
-    assert_eq!(client.get("/after").await.status(), 200);
+    assert_eq!(world.http2().await.get("/after").await.status(), 200);
 }
 
 /// hyper's server is gone between requests; nothing of the connection is.

@@ -7,6 +7,7 @@
 mod api;
 mod fleet;
 mod gateway_cases;
+mod gateway_drain;
 mod gateway_faults;
 mod gateway_leaving;
 mod gateway_protocols;

@@ -4,9 +4,11 @@ mod instance;
 mod restart;
 
 use std::io::{BufRead as _, BufReader};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
+use std::thread;
+use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -128,7 +130,7 @@ fn sigterm_answers_what_was_accepted_and_ends_with_0() {
         "two replicas",
     );
     let gateway = instance.gateway(0);
-    let clients = std::thread::spawn(move || gets(gateway, "/", 12));
+    let clients = thread::spawn(move || gets(gateway, "/", 12));
     wait_until(
         || instance.fleet("hello")["load"]["in_flight"] == 12.0,
         "12 in flight",
@@ -162,7 +164,7 @@ fn a_killed_replica_costs_no_get_and_a_new_one_comes() {
         "two replicas",
     );
     let gateway = instance.gateway(0);
-    let clients = std::thread::spawn(move || {
+    let clients = thread::spawn(move || {
         // Few enough for the admission gate, which closes at three for each that is executed.
         let answers = (0..200).flat_map(|_| gets(gateway, "/", 3));
         answers.filter(|&status| status != 200).collect::<Vec<_>>()
@@ -236,4 +238,30 @@ fn an_idle_instance_answers_its_probes() {
         let (status, body) = get(instance.admin(), path, PATIENCE).unwrap();
         assert_eq!(status, 200, "{path}: {body}");
     }
+}
+
+#[test]
+fn without_free_files_it_does_not_spin_and_accepts_again_once_there_are() {
+    let instance = Instance::start(&[fleet_of(
+        "hello",
+        &["__serve", "--work", "1ms"],
+        "min: 1, max: 1",
+    )]);
+    let gateway = instance.gateway(0);
+    assert_eq!(gets(gateway, "/", 3), vec![200; 3]);
+    let most = instance.files() + 10;
+    instance.limit_files(most.try_into().unwrap());
+    let crowd: Vec<TcpStream> = (0..100)
+        .map(|_| TcpStream::connect(gateway).unwrap())
+        .collect();
+    wait_until(|| instance.files() >= most, "no file is free");
+    let before = instance.cpu_time();
+    thread::sleep(Duration::from_secs(2));
+    let used = instance.cpu_time() - before;
+    assert!(used < Duration::from_millis(400), "{used:?} used in 2 s");
+    drop(crowd);
+    wait_until(
+        || get(gateway, "/", PATIENCE).is_ok_and(|(status, _)| status == 200),
+        "clients are accepted again",
+    );
 }

@@ -12,7 +12,8 @@ use super::{
     Setting, absent, doc_text, document, key_name, mapping_of, range, section,
 };
 use crate::config::setting::{
-    ARGUMENT, Advise, Choice, NAME, OfTarget, Off, OneOf, Or, SERVICE, URL_PATH,
+    ARGUMENT, Advise, Choice, HEADER, NAME, Network, Nothing, OfTarget, Off, OneOf, Or, SERVICE,
+    URL_PATH,
 };
 
 section! {
@@ -94,6 +95,13 @@ section! {
         /// Paths of health checks and the like, each the whole path: passed on, but neither
         /// counted nor a reason to start a replica.
         ignore_paths: Vec<String> = "[]", Items { count: 0..=100, each: URL_PATH };
+        /// A header that says how long its client waits for the answer: a whole number of
+        /// milliseconds, or one with the unit `ms`, `s`, `m` or `h`. A request that waits longer
+        /// than that is refused, as one with `grpc-timeout` is; what is malformed is not judged.
+        deadline_header: Or<Nothing, String> = "none", HEADER;
+        /// The proxies in front of us, whose `x-forwarded-*` and `forwarded` headers are believed
+        /// and added to. What others say there is replaced by what we know.
+        trusted_proxies: Vec<Network> = "[]", Items { count: 0..=100, each: () };
     }
     later cancellable
 }

@@ -8,7 +8,7 @@ use inflight_core::{Replicas, Slots};
 use super::{check_distinct, scaling, target};
 use crate::config::error::{Located, Problems};
 use crate::config::raw;
-use crate::config::setting::Or;
+use crate::config::setting::{Nothing, Or};
 use crate::config::{
     Endpoints, FleetConfig, GatewaySettings, LimitSettings, ModelConfig, Surroundings,
     TimeoutSettings, Upstream,
@@ -160,12 +160,18 @@ fn resolve_gateway(raw: &raw::Source, problems: &mut Problems) -> Option<Gateway
         raw::Protocol::Http1 => Upstream::Http1,
         raw::Protocol::Http2 => Upstream::Http2,
     };
+    let deadline_header = match &raw.deadline_header.as_ref()?.value {
+        Or::Word(Nothing) => None,
+        Or::Value(name) => Some(http::HeaderName::from_bytes(name.as_bytes()).ok()?),
+    };
     Some(GatewaySettings {
         listen,
         upstream,
         timeouts: timeouts?,
         limits: limits?,
         ignore_paths,
+        deadline_header,
+        trusted_proxies: raw.trusted_proxies.as_ref()?.value.clone(),
     })
 }
 

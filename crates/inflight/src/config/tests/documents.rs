@@ -97,6 +97,8 @@ const CONTRACT: &[&str] = &[
     "fleets[].source.gateway.limits.headers",
     "fleets[].source.gateway.limits.connections",
     "fleets[].source.gateway.ignore_paths",
+    "fleets[].source.gateway.deadline_header",
+    "fleets[].source.gateway.trusted_proxies",
     "fleets[].endpoints.static",
     "fleets[].target.process.command",
     "fleets[].target.process.env",

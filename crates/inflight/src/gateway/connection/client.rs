@@ -6,20 +6,20 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use http::HeaderValue;
 use inflight_core::SessionKey;
 use tokio::net::TcpStream;
 
 use super::io::is_read_closed;
-use crate::gateway::config::Timeouts;
+use crate::gateway::config::{Network, Timeouts};
+use crate::gateway::forwarded::Peer;
 use crate::gateway::tunnel::Tunnel;
 
 /// A client connection.
 pub(in crate::gateway) struct Client {
     /// The session that its requests are of unless a header says otherwise.
     pub(in crate::gateway) session: SessionKey,
-    /// Its address, as `x-forwarded-for` says it.
-    pub(in crate::gateway) forwarded_for: HeaderValue,
+    /// As replicas are told of it.
+    pub(in crate::gateway) peer: Peer,
     pub(super) activity: Arc<Activity>,
     pub(super) stream: Arc<TcpStream>,
     pub(super) must_linger: AtomicBool,
@@ -41,12 +41,17 @@ pub(in crate::gateway) struct Activity {
 pub(in crate::gateway) struct OpenRequest(Arc<Activity>);
 
 impl Client {
-    pub(super) fn new(stream: Arc<TcpStream>, peer: SocketAddr, serial: u64) -> Self {
+    pub(super) fn new(
+        stream: Arc<TcpStream>,
+        peer: SocketAddr,
+        serial: u64,
+        trusted: &[Network],
+    ) -> Self {
         let mut hasher = DefaultHasher::new();
         (peer, serial).hash(&mut hasher);
         Self {
             session: SessionKey(hasher.finish()),
-            forwarded_for: forwarded_for(peer),
+            peer: Peer::new(peer.ip(), trusted),
             activity: Arc::default(),
             stream,
             must_linger: AtomicBool::new(false),
@@ -121,11 +126,6 @@ fn add_one(counter: &AtomicU64) {
         counter.load(Ordering::Relaxed).wrapping_add(1),
         Ordering::Relaxed,
     );
-}
-
-fn forwarded_for(peer: SocketAddr) -> HeaderValue {
-    HeaderValue::from_str(&peer.ip().to_canonical().to_string())
-        .unwrap_or(HeaderValue::from_static("unknown"))
 }
 
 /// How long a connection over which nothing happens may have its next request when we drain. Its

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
 use serde_json::Value;
 
 pub(super) const INFLIGHT: &str = env!("CARGO_BIN_EXE_inflight");
@@ -147,6 +147,34 @@ impl Instance {
     pub(super) fn terminate(&mut self) -> Option<i32> {
         signal(self.process.id(), Signal::TERM);
         self.process.wait().unwrap().code()
+    }
+
+    /// Lets it have so many files open, sockets among them.
+    pub(super) fn limit_files(&self, count: u64) {
+        let process = Pid::from_raw(self.process.id().try_into().unwrap());
+        let limits = Rlimit {
+            current: Some(count),
+            maximum: getrlimit(Resource::Nofile).maximum,
+        };
+        prlimit(process, Resource::Nofile, limits).unwrap();
+    }
+
+    /// Returns how many files it has open.
+    pub(super) fn files(&self) -> usize {
+        let folder = format!("/proc/{}/fd", self.process.id());
+        fs::read_dir(folder).unwrap().count()
+    }
+
+    /// Returns how much processor time its threads have used.
+    pub(super) fn cpu_time(&self) -> Duration {
+        let folder = format!("/proc/{}/task", self.process.id());
+        let nanos = fs::read_dir(folder).unwrap().map(|task| {
+            let stat = task.unwrap().path().join("schedstat");
+            let stat = fs::read_to_string(stat).unwrap_or_default();
+            let first = stat.split(' ').next().unwrap_or_default();
+            first.parse().unwrap_or(0)
+        });
+        Duration::from_nanos(nanos.sum())
     }
 
     pub(super) fn kill(&mut self) {
