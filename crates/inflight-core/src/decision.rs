@@ -115,6 +115,8 @@ pub enum Limit {
     Max,
     /// Requests are in flight, or were within the grace period, so that one replica is the least.
     LastOne,
+    /// The fleet was at zero and a request came.
+    Woken,
 }
 
 impl Decision {
@@ -200,6 +202,7 @@ impl fmt::Display for Limit {
             Self::Min => f.write_str("raised to the minimum"),
             Self::Max => f.write_str("cut to the maximum"),
             Self::LastOne => f.write_str("the last one stays until the fleet is idle"),
+            Self::Woken => f.write_str("a request woke the fleet"),
         }
     }
 }

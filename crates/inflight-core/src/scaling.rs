@@ -29,7 +29,6 @@ use crate::units::{Replicas, Slots};
 
 use self::bounds::Sizes;
 use self::concurrency::Burst;
-use self::hold::Held;
 use self::idle::Idle;
 use self::sizing::{Assessment, Situation, Sizing};
 use self::stabilization::Stabilization;
@@ -38,7 +37,7 @@ use self::start_delay::{Growth, StartDelay};
 pub use bounds::{Bounds, StepLimit, Tolerance};
 pub use concurrency::{ConcurrencyConfig, ConcurrencyFinding, Measure};
 pub use error::ConfigError;
-pub use hold::Hold;
+pub use hold::{Held, Hold};
 pub use metric::{MetricConfig, MetricFinding, MetricKind};
 pub use occupancy::{OccupancyConfig, OccupancyFinding};
 pub use sizing::Finding;
@@ -228,9 +227,8 @@ impl Scaler {
 
     /// Returns what holds the size by hand.
     #[must_use]
-    pub fn held(&self, now: Timestamp) -> Option<Hold> {
-        let held = self.held.filter(|held| !held.is_over(now));
-        held.map(|held| held.hold)
+    pub fn held(&self, now: Timestamp) -> Option<Held> {
+        self.held.filter(|held| !held.is_over(now))
     }
 
     /// Gives the size back to the policy.
@@ -317,6 +315,12 @@ impl Scaler {
     #[must_use]
     pub fn start_delay(&self) -> Duration {
         self.start_delay.median()
+    }
+
+    /// Returns the same once a start was seen.
+    #[must_use]
+    pub fn start_delay_seen(&self) -> Option<Duration> {
+        self.start_delay.seen()
     }
 
     /// Returns the configuration.
@@ -464,6 +468,9 @@ impl Scaler {
         let least = self.idle.least(now, self.config.idle_grace, self.settled);
         let settled = self.config.bounds.clamp(stepped).max(least);
         let desired = self.keep_within_bounds(stepped.plus(lost), least, limits);
+        if self.settled == Replicas::ZERO && self.idle.wakes() && settled > Replicas::ZERO {
+            limits.push(Limit::Woken);
+        }
         (settled, desired)
     }
 
@@ -515,7 +522,7 @@ impl Scaler {
         } else if wish > within {
             limits.push(Limit::Max);
         }
-        if within < least {
+        if within < least && self.settled > Replicas::ZERO {
             limits.push(Limit::LastOne);
         }
         within.max(least)

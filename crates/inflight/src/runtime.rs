@@ -17,12 +17,15 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tracing::{error, info};
 
-use crate::api::{AdminListener, Api};
+use crate::api::{Access, AdminListener, Api, Steered};
 use crate::clock::Clock;
 use crate::config::{Config, Endpoints, FleetConfig, Target};
 use crate::control::{Control, TargetLink};
 use crate::fleet::{Board, Fleet};
 use crate::gateway::Gateway;
+use crate::ports::ORDERS_WAITING;
+use crate::story::Story;
+use crate::story::journal::Journal;
 use crate::targets::process::{LogPrinter, ProcessHost, ProcessTarget};
 
 /// Commands that a target may lag behind: sizes repeat, and of the others there is one a replica.
@@ -43,6 +46,7 @@ pub struct Running {
     targets: JoinSet<()>,
     end_api: oneshot::Sender<()>,
     api: JoinHandle<()>,
+    story: Story,
 }
 
 impl Running {
@@ -61,12 +65,17 @@ impl Running {
 
         let (drain, draining) = watch::channel(false);
         let (end_api, api_ended) = oneshot::channel();
+        let journal = config.journal.as_ref().map(wiring::journal).map(Journal::start).transpose();
+        let journal = journal.context("the journal's thread cannot be started")?;
+        let story = Story::new(clock, journal);
         let printer = LogPrinter::to_stderr().context("the replicas' lines cannot be printed")?;
         let mut parts = Parts {
             clock,
             host: ProcessHost::new(clock, printer),
             draining,
+            story: story.clone(),
             fleets: Vec::new(),
+            steered: Vec::new(),
             gateways: JoinSet::new(),
             controls: JoinSet::new(),
             stops: Vec::new(),
@@ -76,12 +85,13 @@ impl Running {
         for (fleet, gateway) in config.fleets.iter().zip(gateways) {
             parts.start_fleet(fleet, gateway)?;
         }
-        let fleets = parts
-            .fleets
-            .iter()
-            .map(|(fleet, _)| Arc::clone(fleet))
-            .collect();
-        let api = tokio::spawn(admin.serve(Api { fleets, clock }, async {
+        let api = Api {
+            fleets: parts.steered,
+            clock,
+            story: story.clone(),
+            access: Access::new(admin_address, config.admin.token_file),
+        };
+        let api = tokio::spawn(admin.serve(api, async {
             // A dropped sender ends the API just as well.
             api_ended.await.ok();
         }));
@@ -96,6 +106,7 @@ impl Running {
             targets: parts.targets,
             end_api,
             api,
+            story,
         })
     }
 
@@ -151,6 +162,9 @@ impl Running {
         }
         self.end_api.send(()).ok();
         failure = failure.or(self.api.await.err());
+        if let Some(journal) = self.story.journal() {
+            journal.close().await;
+        }
         match failure {
             Some(failure) => Err(failure).context("a part of inflight failed"),
             None => Ok(()),
@@ -163,7 +177,10 @@ struct Parts {
     clock: Clock,
     host: ProcessHost,
     draining: watch::Receiver<bool>,
+    story: Story,
     fleets: Vec<(Arc<Fleet>, SocketAddr)>,
+    /// The same fleets, with where their control loops take orders.
+    steered: Vec<Steered>,
     gateways: JoinSet<()>,
     controls: JoinSet<()>,
     stops: Vec<oneshot::Sender<()>>,
@@ -196,8 +213,21 @@ impl Parts {
         }
         let scaling = wiring::scaling(config)?;
         let decide_every = scaling.policy.tick();
+        self.story.started(&config.name, now, &scaling, current);
         let scaler = Scaler::new(scaling, now, current);
-        let control = Control::new(Arc::clone(&fleet), scaler, decide_every, target);
+        let (orders, orders_taken) = mpsc::channel(ORDERS_WAITING);
+        let control = Control::new(
+            Arc::clone(&fleet),
+            scaler,
+            decide_every,
+            target,
+            orders_taken,
+            self.story.clone(),
+        );
+        self.steered.push(Steered {
+            fleet: Arc::clone(&fleet),
+            orders,
+        });
         let (stop, stopped) = oneshot::channel();
         self.stops.push(stop);
         self.controls.spawn(control.run(stopped));

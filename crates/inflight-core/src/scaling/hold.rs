@@ -20,9 +20,11 @@ pub enum Hold {
 
 /// A hold and its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Held {
-    pub(super) hold: Hold,
-    pub(super) until: Timestamp,
+pub struct Held {
+    /// What a person wants of the size.
+    pub hold: Hold,
+    /// When the policy decides again.
+    pub until: Timestamp,
 }
 
 impl Held {

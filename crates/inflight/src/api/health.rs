@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 
-use super::{Api, wire};
+use super::{Shared, wire};
 use crate::fleet::Fleet;
 
 /// Answers as long as the process runs.
@@ -16,8 +16,8 @@ pub(super) async fn alive() -> &'static str {
 
 /// Answers 200 once every fleet's gateway listens and its first decision was made, and 503 with
 /// what is missing until then.
-pub(super) async fn ready(State(api): State<Arc<Api>>) -> (StatusCode, Json<wire::Readiness>) {
-    let missing: Vec<_> = api.fleets.iter().flat_map(|fleet| missing(fleet)).collect();
+pub(super) async fn ready(State(shared): State<Arc<Shared>>) -> (StatusCode, Json<wire::Readiness>) {
+    let missing: Vec<_> = shared.api.fleets.iter().flat_map(|steered| missing(&steered.fleet)).collect();
     let ready = missing.is_empty();
     let status = if ready {
         StatusCode::OK

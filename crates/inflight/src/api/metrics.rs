@@ -14,17 +14,18 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::IntoResponse;
 use inflight_core::admission::GateLoad;
-use inflight_core::load::Estimate;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet, prometheus_text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
 use super::failure::Failure;
-use super::{Api, mapping};
+use super::{Api, Shared, Steered, mapping};
 use crate::clock::Clock;
+use crate::ports::HoldKind;
+use crate::story::journal::Journal;
 use crate::fleet::{DecisionCounts, Fleet, ReplicaCounts, Timings};
-use families::{BUILD_INFO, FAMILIES, Family, HISTOGRAMS, HistogramFamily, Kind, Value};
+use families::{BUILD_INFO, FAMILIES, Family, HISTOGRAMS, JOURNAL_LOST, HistogramFamily, Kind, Value};
 
 /// Ends the page: a comment in the Prometheus format, by which a reader knows a whole page from
 /// one that was cut.
@@ -35,8 +36,8 @@ const END: &str = "# EOF\n";
 /// In the Prometheus text format, which every scraper takes: in OpenMetrics the gauge
 /// `inflight_requests` and the counter `inflight_requests_total` would be one family of two
 /// types, which strict parsers refuse.
-pub(super) async fn page(State(api): State<Arc<Api>>) -> Result<impl IntoResponse, Failure> {
-    let text = encode(&api.fleets, api.clock)
+pub(super) async fn page(State(shared): State<Arc<Shared>>) -> Result<impl IntoResponse, Failure> {
+    let text = encode(&shared.api)
         .map_err(|_| Failure::internal("the metrics page could not be written".to_owned()))?;
     Ok((
         [(header::CONTENT_TYPE, prometheus_text::CONTENT_TYPE)],
@@ -50,16 +51,18 @@ pub fn names() -> impl Iterator<Item = String> {
     let histograms = HISTOGRAMS.iter().map(|family| family.name.to_owned());
     families
         .chain(histograms)
-        .chain([format!("{BUILD_INFO}_info")])
+        .chain([format!("{JOURNAL_LOST}_total"), format!("{BUILD_INFO}_info")])
 }
 
-fn encode(fleets: &[Arc<Fleet>], clock: Clock) -> Result<String, fmt::Error> {
-    let readings = fleets
-        .iter()
-        .map(|fleet| Reading::of(fleet, clock))
-        .collect();
+fn encode(api: &Api) -> Result<String, fmt::Error> {
+    let fleets = api.fleets.iter().map(|Steered { fleet, .. }| fleet);
+    let readings = fleets.map(|fleet| Reading::of(fleet, api.clock)).collect();
+    let journal_lost = api.story.journal().map_or(0, Journal::lost);
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Page { readings }));
+    registry.register_collector(Box::new(Page {
+        readings,
+        journal_lost,
+    }));
     let mut text = String::new();
     prometheus_text::encode(&mut text, &registry)?;
     text.push_str(END);
@@ -72,7 +75,7 @@ struct Reading {
     fleet: String,
     source: &'static str,
     load: GateLoad,
-    estimate: Estimate,
+    held: Option<HoldKind>,
     observation_age: Option<f64>,
     replicas: ReplicaCounts,
     desired: Option<u32>,
@@ -90,7 +93,7 @@ impl Reading {
             fleet: fleet.name().to_owned(),
             source: board.source,
             load,
-            estimate: board.estimate.unwrap_or_default(),
+            held: mapping::held(&board, clock.now()).map(|held| HoldKind::of(held.hold)),
             observation_age: age.map(|age| age.as_secs_f64()),
             replicas,
             desired: board
@@ -108,6 +111,7 @@ impl Reading {
 #[derive(Debug)]
 struct Page {
     readings: Vec<Reading>,
+    journal_lost: u64,
 }
 
 impl Collector for Page {
@@ -118,6 +122,10 @@ impl Collector for Page {
         for family in HISTOGRAMS {
             self.encode_histogram(&mut encoder, family)?;
         }
+        let lost = (JOURNAL_LOST, "Lines of the journal that were lost: the file could not be written");
+        encoder
+            .encode_descriptor(lost.0, lost.1, None, MetricType::Counter)?
+            .encode_counter::<NoLabelSet, _, u64>(&self.journal_lost, None)?;
         encoder
             .encode_descriptor(BUILD_INFO, "The running version", None, MetricType::Info)?
             .encode_info(&[("version", env!("CARGO_PKG_VERSION"))])

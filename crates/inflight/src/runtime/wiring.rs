@@ -16,6 +16,7 @@ use crate::config::{
     self, AdmissionSettings, CloseWhen, FleetConfig, PolicySettings, StaffingProfile, StepSettings,
 };
 use crate::gateway::{GatewayConfig, Limits, ModelRoute, SessionBy, Timeouts, UpstreamProtocol};
+use crate::story::journal::JournalConfig;
 use crate::targets::process::{ProcessConfig, ProcessSettings, ReadyProbe};
 
 /// What the gate is given when it is switched off and reads it nowhere.
@@ -66,6 +67,14 @@ pub(super) fn gate(fleet: &FleetConfig) -> GateConfig {
         },
         admission,
         bucket: fleet.scaling.bucket,
+    }
+}
+
+/// Returns what the journal takes.
+pub(super) fn journal(settings: &config::JournalSettings) -> JournalConfig {
+    JournalConfig {
+        file: settings.file.clone(),
+        max_size: settings.max_size.0,
     }
 }
 

@@ -78,6 +78,14 @@ impl Batching {
         })
     }
 
+    /// Returns what a batch takes, what each request in it adds, and the requests in the largest.
+    ///
+    /// *Units*: seconds, seconds, requests.
+    #[must_use]
+    pub const fn terms(&self) -> (f64, f64, f64) {
+        (self.batch, self.each, self.largest)
+    }
+
     /// Returns how long a request takes of a replica in the largest batch. *Units*: seconds.
     fn seconds_each(&self) -> f64 {
         (self.batch + self.each * self.largest) / self.largest

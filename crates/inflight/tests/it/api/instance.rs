@@ -10,9 +10,11 @@ use bytes::Bytes;
 use http::{Request, StatusCode, header};
 use http_body_util::{BodyExt, Empty};
 use hyper_util::rt::TokioIo;
-use inflight::api::{AdminListener, Api};
+use inflight::api::{Access, AdminListener, Api, Steered};
 use inflight::clock::Clock;
 use inflight::fleet::{Board, Fleet};
+use inflight::ports::{ORDERS_WAITING, Order};
+use inflight::story::Story;
 use inflight_core::admission::{
     AdmissionConfig, AdmissionScope, Arrival, Gate, GateConfig, ModelConfig, QueueBounds, When,
 };
@@ -20,7 +22,7 @@ use inflight_core::load::Estimate;
 use inflight_core::scaling::{ConcurrencyFinding, Finding};
 use inflight_core::{Decision, Input, ModelIndex, Reason, Replicas, Slots, Timestamp};
 use tokio::net::TcpStream;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 /// An address that is only shown to the gate.
@@ -31,6 +33,8 @@ pub(crate) const NOWHERE: SocketAddr =
 pub(crate) struct Instance {
     pub(crate) address: SocketAddr,
     api: Api,
+    /// What each fleet's control loop would be told.
+    pub(crate) orders: Vec<mpsc::Receiver<Order>>,
     stop: oneshot::Sender<()>,
     served: JoinHandle<()>,
 }
@@ -44,25 +48,48 @@ pub(crate) struct Answer {
 
 impl Instance {
     pub(crate) async fn start(names: &[&str]) -> Self {
+        Self::start_with(names, |address| Access::new(address, None)).await
+    }
+
+    /// Starts one whose orders are taken from whom `access` says.
+    pub(crate) async fn start_with(
+        names: &[&str],
+        access: impl FnOnce(SocketAddr) -> Access,
+    ) -> Self {
         let clock = Clock::start();
-        let fleets = names.iter().map(|name| fleet_named(name, clock)).collect();
-        let api = Api { fleets, clock };
+        let mut orders = Vec::new();
+        let steered = names.iter().map(|name| {
+            let (sender, taken) = mpsc::channel(ORDERS_WAITING);
+            orders.push(taken);
+            Steered {
+                fleet: fleet_named(name, clock),
+                orders: sender,
+            }
+        });
+        let fleets = steered.collect();
         let listener = AdminListener::bind((Ipv4Addr::LOCALHOST, 0).into())
             .await
             .unwrap();
         let address = listener.address();
+        let api = Api {
+            fleets,
+            clock,
+            story: Story::new(clock, None),
+            access: access(address),
+        };
         let (stop, stopped) = oneshot::channel::<()>();
         let served = listener.serve(api.clone(), async { stopped.await.unwrap_or_default() });
         Self {
             address,
             api,
+            orders,
             stop,
             served: tokio::spawn(served),
         }
     }
 
     pub(crate) fn fleet(&self, index: usize) -> &Arc<Fleet> {
-        &self.api.fleets[index]
+        &self.api.fleets[index].fleet
     }
 
     pub(crate) fn url(&self) -> String {
@@ -70,10 +97,9 @@ impl Instance {
     }
 
     pub(crate) fn decide(&self, index: usize, decision: Decision, estimate: Estimate) {
-        let start_delay = Duration::from_millis(2500);
-        self.fleet(index)
-            .board()
-            .publish(decision, estimate, start_delay);
+        let mut board = self.fleet(index).board();
+        board.start_delay = Some(Duration::from_millis(2500));
+        board.publish(decision, estimate);
     }
 
     pub(crate) async fn get(&self, path: &str) -> Answer {
