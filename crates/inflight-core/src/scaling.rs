@@ -40,7 +40,7 @@ pub use error::ConfigError;
 pub use hold::{Held, Hold};
 pub use metric::{MetricConfig, MetricFinding, MetricKind};
 pub use occupancy::{OccupancyConfig, OccupancyFinding};
-pub use sizing::Finding;
+pub use sizing::{Finding, Thresholds};
 pub use stabilization::DownWindow;
 pub use staffing::{StaffingConfig, StaffingFinding};
 

@@ -15,7 +15,7 @@ use inflight_core::scaling::{Held, ScalingConfig};
 use inflight_core::{Decision, Replicas, Timestamp};
 
 pub use events::{Event, Events, Happening, Heard, Released};
-pub use mapping::{Unreadable, config_of, observation_of, hold_of};
+pub use mapping::{Unreadable, config_of, decision as decision_line, hold_of, observation_of};
 
 use crate::clock::Clock;
 use crate::ports::TargetEvent;

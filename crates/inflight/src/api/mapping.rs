@@ -5,7 +5,7 @@ use std::time::Duration;
 use inflight_core::admission::GateLoad;
 use inflight_core::load::Estimate;
 use inflight_core::scaling::{Held, Hold};
-use inflight_core::{Decision, Limit, Occupancy, Timestamp};
+use inflight_core::{Decision, Limit, Occupancy, Replicas, Timestamp};
 
 use super::wire;
 use crate::clock::Clock;
@@ -50,7 +50,20 @@ pub(super) fn decision(decision: &Decision, clock: Clock) -> wire::Decision {
             .iter()
             .map(|input| (input.name.to_owned(), input.value))
             .collect(),
+        thresholds: thresholds(decision),
     }
+}
+
+fn thresholds(decision: &Decision) -> Option<wire::Thresholds> {
+    let found = decision.reason.finding.thresholds()?;
+    let fewer = decision.desired.minus(Replicas::ONE);
+    Some(wire::Thresholds {
+        unit: found.unit.to_owned(),
+        up: found.up,
+        grows_above: found.most_for(decision.desired),
+        down: found.down,
+        shrinks_at: (decision.desired > Replicas::ZERO).then(|| found.most_for(fewer)),
+    })
 }
 
 /// Returns what holds the size by hand at this moment.
@@ -156,7 +169,7 @@ fn count(requests: u64) -> f64 {
 mod tests {
     use inflight_core::load::{Missing, Quantity, Unknown};
     use inflight_core::scaling::Finding;
-    use inflight_core::{Input, Limit, Reason, Replicas};
+    use inflight_core::{Input, Reason};
     use proptest::prelude::*;
 
     use super::*;

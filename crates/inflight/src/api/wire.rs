@@ -117,6 +117,23 @@ pub struct Decision {
     pub limits: Vec<String>,
     /// The numbers it was made from, by name.
     pub inputs: BTreeMap<String, Option<f64>>,
+    /// What the size hangs on; `null` where an input is unknown.
+    pub thresholds: Option<Thresholds>,
+}
+
+/// What a size hangs on: a number that each replica is for so much of.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Thresholds {
+    /// What is compared.
+    pub unit: String,
+    /// The fleet grows at once when this passes `grows_above`.
+    pub up: f64,
+    /// What the size is for.
+    pub grows_above: f64,
+    /// The fleet may shrink when this is at most `shrinks_at`.
+    pub down: f64,
+    /// What one replica fewer is for; `null` at zero.
+    pub shrinks_at: Option<f64>,
 }
 
 /// The answer of `/readyz`.

@@ -250,7 +250,8 @@ fn state_of(line: wire::ReplicaState) -> load::ReplicaState {
 }
 
 /// Writes a decision; it is compared as it is written, never read back.
-pub(super) fn decision(decision: &inflight_core::Decision) -> wire::Decision {
+#[must_use]
+pub fn decision(decision: &inflight_core::Decision) -> wire::Decision {
     let inputs = decision.inputs.iter();
     wire::Decision {
         current: decision.current.get(),
