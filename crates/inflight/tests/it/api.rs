@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use http::StatusCode;
 use inflight::api::{AdminListener, ListenError, wire};
+use inflight::cli::explain::{ExplainArgs, explain};
+use inflight::cli::status::watch::{Screen, watch};
 use inflight::cli::status::{StatusArgs, status};
 use inflight_core::admission::{Arrival, Outcome};
 use inflight_core::load::ReplicaState;
@@ -284,6 +286,7 @@ async fn status_shows_a_table_or_the_answer_itself() {
     let mut args = StatusArgs {
         admin: instance.url().parse().unwrap(),
         json: false,
+        watch: false,
     };
     let table = status(&args).await.unwrap();
     insta::assert_snapshot!("status", instance::without_times(&table));
@@ -301,6 +304,7 @@ async fn status_says_clearly_that_nobody_listens() {
     let args = StatusArgs {
         admin: url.parse().unwrap(),
         json: false,
+        watch: false,
     };
     let text = status(&args).await.unwrap_err().to_string();
     assert!(
@@ -339,9 +343,63 @@ async fn status_says_that_who_listens_is_no_instance_of_ours() {
         let args = StatusArgs {
             admin: url.parse().unwrap(),
             json: false,
+            watch: false,
         };
         let text = status(&args).await.unwrap_err().to_string();
         assert!(text.starts_with(&url) && text.contains(expected), "{text}");
         stranger.await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn a_watch_outlives_the_instance_and_says_since_when_it_is_gone() {
+    let instance = Instance::start(&["hello"]).await;
+    instance.decide(0, decision(2, 3), estimate());
+    let address = instance.url().parse().unwrap();
+    for in_place in [false, true] {
+        let screen = Screen {
+            in_place,
+            every: Duration::from_millis(20),
+        };
+        let mut out = Vec::new();
+        let stop = tokio::time::sleep(Duration::from_millis(200));
+        watch(&address, screen, &mut out, stop).await.unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert_eq!(text.starts_with("\x1b[H\x1b[J"), in_place, "{text}");
+        assert!(text.contains("hello") && text.contains("3"), "{text}");
+    }
+    instance.stop().await;
+    let screen = Screen {
+        in_place: false,
+        every: Duration::from_millis(20),
+    };
+    let mut out = Vec::new();
+    let stop = tokio::time::sleep(Duration::from_millis(200));
+    watch(&address, screen, &mut out, stop).await.unwrap();
+    let text = String::from_utf8(out).unwrap();
+    assert_eq!(text.lines().count(), 1, "told once: {text}");
+    assert!(text.contains(" not reachable since 20"), "{text}");
+}
+
+#[tokio::test]
+async fn an_explanation_tells_inputs_limits_and_what_would_change_the_size() {
+    let instance = Instance::start(&["hello"]).await;
+    let mut args = ExplainArgs {
+        fleet: "hello".to_owned(),
+        admin: instance.url().parse().unwrap(),
+        last: 2,
+    };
+    let text = explain(&args).await.unwrap();
+    assert!(text.contains("no decision was made"), "{text}");
+    decisions_before(&instance, 3);
+    let mut last = decision(2, 3);
+    last.reason.limits = vec![inflight_core::Limit::StepUp, inflight_core::Limit::Max];
+    instance.decide(0, last, estimate());
+    let text = explain(&args).await.unwrap();
+    let decided = instance.get("/api/v1/fleets/hello").await.json();
+    let at = decided["decision"]["at"].as_str().unwrap();
+    insta::assert_snapshot!("explain", text.replace(at, "TIME"));
+    args.fleet = "no body/é".to_owned();
+    let error = explain(&args).await.unwrap_err().to_string();
+    assert!(error.contains("no fleet \"no body/é\"; the fleets are: hello"), "{error}");
 }
