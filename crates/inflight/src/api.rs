@@ -24,37 +24,27 @@ use axum::Router;
 use axum::http::{Method, Uri};
 use axum::middleware;
 use axum::routing::{MethodRouter, get, put};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::Semaphore;
 
 pub use access::Access;
 pub use listener::{AdminListener, ListenError};
 
 use crate::clock::Clock;
-use crate::fleet::Fleet;
-use crate::ports::Order;
+use crate::fleet::{Member, Roster};
 use crate::story::Story;
 use failure::Failure;
 
 /// What the admin API shows.
 #[derive(Clone)]
 pub struct Api {
-    /// The fleets, in the order of the configuration.
-    pub fleets: Vec<Steered>,
+    /// The fleets, which may change at any time.
+    pub roster: Arc<Roster>,
     /// The clock that the fleets' timestamps are of.
     pub clock: Clock,
     /// What happens to them.
     pub story: Story,
     /// Who may ask and order.
     pub access: Access,
-}
-
-/// A fleet, and where its control loop takes orders.
-#[derive(Clone)]
-pub struct Steered {
-    /// The fleet.
-    pub fleet: Arc<Fleet>,
-    /// Orders to its control loop.
-    pub orders: mpsc::Sender<Order>,
 }
 
 /// What the handlers share.
@@ -85,22 +75,16 @@ impl Api {
             .with_state(shared)
     }
 
-    fn steered(&self, name: &str) -> Result<&Steered, Failure> {
-        self.fleets
-            .iter()
-            .find(|steered| steered.fleet.name() == name)
-            .ok_or_else(|| {
-                let fleets = self.fleets.iter();
-                let known: Vec<_> = fleets.map(|steered| steered.fleet.name()).collect();
-                Failure::not_found(format!(
-                    "no fleet {name:?}; the fleets are: {}",
-                    known.join(", ")
-                ))
-            })
-    }
-
-    fn fleet(&self, name: &str) -> Result<&Arc<Fleet>, Failure> {
-        Ok(&self.steered(name)?.fleet)
+    fn member(&self, name: &str) -> Result<Member, Failure> {
+        let members = self.roster.members();
+        let found = members.iter().find(|member| member.fleet.name() == name);
+        found.cloned().ok_or_else(|| {
+            let known: Vec<_> = members.iter().map(|member| member.fleet.name()).collect();
+            Failure::not_found(format!(
+                "no fleet {name:?}; the fleets are: {}",
+                known.join(", ")
+            ))
+        })
     }
 }
 

@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
 use crate::fleet::Fleet;
-use crate::ports::{HoldKind, Order, ReplicaChange, TargetCommand, TargetEvent};
+use crate::ports::{FleetSettings, HoldKind, Order, ReplicaChange, TargetCommand, TargetEvent};
 use crate::story::{Released, Story};
 
 /// How often the load is read between decisions: fine enough for the shortest window (6 s).
@@ -31,10 +31,10 @@ enum Event {
     Changed,
     /// A replica changed.
     Target(TargetEvent),
-    /// The target ended; nothing changes the fleet any more.
-    TargetGone,
     /// Somebody asks for something.
     Order(Order),
+    /// The target ended; nothing changes the fleet any more.
+    TargetGone,
     /// We stop.
     Stop,
 }
@@ -55,8 +55,6 @@ pub struct Control {
     decide_every: Duration,
     /// `None`: decides and tells, changes nothing.
     target: Option<TargetLink>,
-    /// What people ask for; its end is the end of those who ask, not ours.
-    orders: mpsc::Receiver<Order>,
     story: Story,
     /// What holds the size by hand, as it was told to the scaler.
     held: Option<Held>,
@@ -76,18 +74,15 @@ impl Control {
     pub fn new(
         fleet: Arc<Fleet>,
         scaler: Scaler,
-        decide_every: Duration,
         target: Option<TargetLink>,
-        orders: mpsc::Receiver<Order>,
         story: Story,
     ) -> Self {
         let now = fleet.clock().now();
         Self {
             fleet,
+            decide_every: scaler.config().policy.tick(),
             scaler,
-            decide_every,
             target,
-            orders,
             story,
             held: None,
             admission_open: true,
@@ -99,22 +94,26 @@ impl Control {
     }
 
     /// Runs until `stop` fires; then tells the target to stop and returns once it has ended.
-    pub async fn run(mut self, mut stop: oneshot::Receiver<()>) {
+    pub async fn run(mut self, mut orders: mpsc::Receiver<Order>, mut stop: oneshot::Receiver<()>) {
         loop {
-            match self.next_event(&mut stop).await {
+            match self.next_event(&mut orders, &mut stop).await {
                 Event::Tick => self.on_tick(),
                 Event::Timeout => self.fleet.on_timeout(),
                 Event::Changed => self.on_changed(),
                 Event::Target(event) => self.on_target(event),
-                Event::TargetGone => self.on_target_gone(),
                 Event::Order(order) => self.on_order(order),
+                Event::TargetGone => self.on_target_gone(),
                 Event::Stop => break,
             }
         }
         self.stop_target().await;
     }
 
-    async fn next_event(&mut self, stop: &mut oneshot::Receiver<()>) -> Event {
+    async fn next_event(
+        &mut self,
+        orders: &mut mpsc::Receiver<Order>,
+        stop: &mut oneshot::Receiver<()>,
+    ) -> Event {
         let clock = self.fleet.clock();
         let held_until = self.held.map_or(self.next_tick, |held| held.until);
         let tick = Instant::from_std(clock.instant(self.next_tick.min(held_until)));
@@ -131,7 +130,7 @@ impl Control {
         tokio::select! {
             _ = stop => Event::Stop,
             event = target => event.map_or(Event::TargetGone, Event::Target),
-            Some(order) = self.orders.recv() => Event::Order(order),
+            Some(order) = orders.recv() => Event::Order(order),
             () = self.fleet.changed() => Event::Changed,
             () = sleep_until(timeout.unwrap_or(tick)), if timeout.is_some() => Event::Timeout,
             () = sleep_until(tick) => Event::Tick,
@@ -164,7 +163,12 @@ impl Control {
                 let until = now + span;
                 let held = Held { hold, until };
                 let kind = HoldKind::of(hold).name();
-                info!(fleet = self.fleet.name(), kind, for_seconds = span.as_secs(), "size is held by hand");
+                info!(
+                    fleet = self.fleet.name(),
+                    kind,
+                    for_seconds = span.as_secs(),
+                    "size is held by hand"
+                );
                 self.scaler.hold(hold, until);
                 self.story.held(self.fleet.name(), now, held);
                 self.set_held(Some(held));
@@ -174,13 +178,29 @@ impl Control {
             }
             Order::Release { kind, done } => {
                 self.end_hold(now);
-                if self.held.is_some_and(|held| HoldKind::of(held.hold) == kind) {
+                if self
+                    .held
+                    .is_some_and(|held| HoldKind::of(held.hold) == kind)
+                {
                     self.release(now, Released::ByHand);
                     self.read(true);
                 }
                 done.send(self.held).ok();
             }
+            Order::Configure { settings, done } => {
+                self.configure(now, *settings);
+                done.send(()).ok();
+            }
         }
+    }
+
+    /// The next decision is by the new settings, and at once.
+    fn configure(&mut self, now: Timestamp, settings: FleetSettings) {
+        self.decide_every = settings.scaling.policy.tick();
+        self.story
+            .configured(self.fleet.name(), now, &settings.scaling);
+        self.scaler.set_config(now, settings.scaling);
+        self.read(true);
     }
 
     /// Ends a hold whose time is over, and tells whether there was one.

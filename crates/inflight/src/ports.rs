@@ -1,5 +1,5 @@
-//! What passes between the parts of the shell: a target's commands and events, and orders to a
-//! control loop.
+//! What passes between the parts of the shell: orders to a control loop, a target's commands and
+//! events.
 //!
 //! Sources, targets and the API never import each other; they meet the control loop through these
 //! types.
@@ -7,17 +7,22 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use inflight_core::scaling::{Held, Hold};
+use inflight_core::scaling::{Held, Hold, ScalingConfig};
 use inflight_core::{ReplicaId, Replicas};
 use tokio::sync::oneshot;
 
-/// How many orders may wait for a control loop; people do not give more.
-pub const ORDERS_WAITING: usize = 16;
-
-/// What a control loop is asked to do, at once, and where it answers. An answer that nobody waits
-/// for is no failure.
+/// What somebody other than its own clock asks of a control loop.
+///
+/// Each carries where its answer goes; whoever asked may have stopped listening.
 #[derive(Debug)]
 pub enum Order {
+    /// From here on the fleet is run by these settings.
+    Configure {
+        /// What changes.
+        settings: Box<FleetSettings>,
+        /// Told once they are in force.
+        done: oneshot::Sender<()>,
+    },
     /// Hold the size by hand, in place of what held it before.
     Hold {
         /// What the size shall be.
@@ -63,6 +68,13 @@ impl HoldKind {
             Self::Size => "size",
         }
     }
+}
+
+/// What of a fleet's configuration its control loop keeps.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FleetSettings {
+    /// How its size is decided.
+    pub scaling: ScalingConfig,
 }
 
 /// What the control loop tells a target.

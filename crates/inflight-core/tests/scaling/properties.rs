@@ -115,6 +115,33 @@ proptest! {
     }
 
     #[test]
+    fn a_size_that_nothing_bound_is_the_least_that_fits_its_thresholds(
+        config in any_config(),
+        readings in any_readings(healthy_replicas().boxed()),
+    ) {
+        let is_one_model = config.slots.len() < 2;
+        let mut now = Timestamp::from_nanos(1 << 40);
+        let mut scaler = Scaler::new(config, now, Replicas::ZERO);
+        for (pause, observation) in &readings {
+            now = now + *pause;
+            scaler.observe(now, observation);
+            let decision = scaler.decide(now);
+            let Some(found) = decision.reason.finding.thresholds() else { continue };
+            if !is_one_model || !decision.reason.limits.is_empty() {
+                continue;
+            }
+            let slack = 1.0 + 1e-9;
+            prop_assert!(
+                found.up <= found.most_for(decision.desired) * slack,
+                "{:?} {}", found, decision
+            );
+            let fewer = found.most_for(decision.desired.minus(Replicas::ONE));
+            let fits = found.up.max(found.down) * slack <= fewer;
+            prop_assert!(decision.desired <= Replicas::ONE || !fits, "{:?} {}", found, decision);
+        }
+    }
+
+    #[test]
     fn the_same_readings_give_the_same_decisions(
         config in any_config(),
         found in 0_u32..2000,

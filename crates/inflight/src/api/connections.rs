@@ -94,7 +94,10 @@ impl Connections {
         serve: impl Future<Output = ()> + Send + 'static,
     ) {
         if self.open.len() >= self.max {
-            let silent = self.open.iter().min_by_key(|(_, open)| open.activity.last());
+            let silent = self
+                .open
+                .iter()
+                .min_by_key(|(_, open)| open.activity.last());
             if let Some(id) = silent.map(|(&id, _)| id)
                 && let Some(open) = self.open.remove(&id)
             {

@@ -51,9 +51,11 @@ pub(super) async fn listen(
     uri: Uri,
 ) -> Result<Response, Failure> {
     parameters(&uri, &[])?;
-    let place = Arc::clone(&shared.listeners).try_acquire_owned().map_err(|_| {
-        Failure::unavailable(format!("{LISTENERS_MAX} listen already; no more can"))
-    })?;
+    let place = Arc::clone(&shared.listeners)
+        .try_acquire_owned()
+        .map_err(|_| {
+            Failure::unavailable(format!("{LISTENERS_MAX} listen already; no more can"))
+        })?;
     let events = Arc::clone(shared.api.story.events());
     let watch = events.watch();
     let last = events.last();
@@ -67,7 +69,11 @@ pub(super) async fn listen(
     let after = match asked {
         None => last,
         Some((run, number)) => {
-            let number = if run == events.run() { number.min(last) } else { 0 };
+            let number = if run == events.run() {
+                number.min(last)
+            } else {
+                0
+            };
             let known = match events.after(number) {
                 Heard::Missed(oldest) => oldest.saturating_sub(1),
                 Heard::Event(_) | Heard::Nothing => number,

@@ -22,8 +22,8 @@ pub(super) async fn list(
 ) -> Result<Json<wire::Fleets>, Failure> {
     parameters(&uri, &[])?;
     let api = &shared.api;
-    let fleets = api.fleets.iter();
-    let fleets = fleets.map(|steered| mapping::fleet(&steered.fleet, api.clock));
+    let fleets = api.roster.fleets();
+    let fleets = fleets.iter().map(|fleet| mapping::fleet(fleet, api.clock));
     Ok(Json(wire::Fleets {
         fleets: fleets.collect(),
     }))
@@ -36,9 +36,9 @@ pub(super) async fn one(
     uri: Uri,
 ) -> Result<Json<wire::Fleet>, Failure> {
     let api = &shared.api;
-    let fleet = api.fleet(&path(name)?)?;
+    let fleet = api.member(&path(name)?)?.fleet;
     parameters(&uri, &[])?;
-    Ok(Json(mapping::fleet(fleet, api.clock)))
+    Ok(Json(mapping::fleet(&fleet, api.clock)))
 }
 
 /// Shows a fleet's last decisions, the newest first.
@@ -48,7 +48,7 @@ pub(super) async fn decisions(
     uri: Uri,
 ) -> Result<Json<wire::Decisions>, Failure> {
     let api = &shared.api;
-    let fleet = api.fleet(&path(name)?)?;
+    let fleet = api.member(&path(name)?)?.fleet;
     let parameters = parameters(&uri, &["limit"])?;
     let limit = limit(parameters.get("limit")).map_err(Failure::bad_request)?;
     let board = fleet.board();

@@ -16,8 +16,11 @@ pub(super) async fn alive() -> &'static str {
 
 /// Answers 200 once every fleet's gateway listens and its first decision was made, and 503 with
 /// what is missing until then.
-pub(super) async fn ready(State(shared): State<Arc<Shared>>) -> (StatusCode, Json<wire::Readiness>) {
-    let missing: Vec<_> = shared.api.fleets.iter().flat_map(|steered| missing(&steered.fleet)).collect();
+pub(super) async fn ready(
+    State(shared): State<Arc<Shared>>,
+) -> (StatusCode, Json<wire::Readiness>) {
+    let fleets = shared.api.roster.fleets();
+    let missing: Vec<_> = fleets.iter().flat_map(|fleet| missing(fleet)).collect();
     let ready = missing.is_empty();
     let status = if ready {
         StatusCode::OK

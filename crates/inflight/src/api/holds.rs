@@ -18,8 +18,9 @@ use tokio::time::timeout;
 use super::failure::Failure;
 use super::fleets::path;
 use super::query::parameters;
-use super::{Shared, Steered, mapping, wire};
+use super::{Shared, mapping, wire};
 use crate::config::span_of;
+use crate::fleet::Member;
 use crate::ports::{HoldKind, Order};
 
 /// How long a hold lasts when the request does not say.
@@ -41,68 +42,84 @@ type Answer = Result<Json<wire::Held>, Failure>;
 type Name = Result<Path<String>, PathRejection>;
 
 /// Keeps the size as it is.
-pub(super) async fn pause(State(shared): State<Arc<Shared>>, name: Name, request: Request) -> Answer {
-    let (steered, fields) = order(&shared, name, request, &["for"]).await?;
-    hold(&shared, steered, Hold::Pause, span(&fields)?).await
+pub(super) async fn pause(
+    State(shared): State<Arc<Shared>>,
+    name: Name,
+    request: Request,
+) -> Answer {
+    let (member, fields) = order(&shared, name, request, &["for"]).await?;
+    hold(&shared, &member, Hold::Pause, span(&fields)?).await
 }
 
 /// Gives the fleet a size.
-pub(super) async fn size(State(shared): State<Arc<Shared>>, name: Name, request: Request) -> Answer {
-    let (steered, fields) = order(&shared, name, request, &["replicas", "for"]).await?;
+pub(super) async fn size(
+    State(shared): State<Arc<Shared>>,
+    name: Name,
+    request: Request,
+) -> Answer {
+    let (member, fields) = order(&shared, name, request, &["replicas", "for"]).await?;
     let (min, max) = {
-        let board = steered.fleet.board();
+        let board = member.fleet.board();
         (board.min, board.max)
     };
     let size = replicas(&fields, min, max)?;
-    hold(&shared, steered, Hold::Size(size), span(&fields)?).await
+    hold(&shared, &member, Hold::Size(size), span(&fields)?).await
 }
 
 /// Ends a pause.
-pub(super) async fn end_pause(State(shared): State<Arc<Shared>>, name: Name, request: Request) -> Answer {
+pub(super) async fn end_pause(
+    State(shared): State<Arc<Shared>>,
+    name: Name,
+    request: Request,
+) -> Answer {
     release(&shared, name, request, HoldKind::Pause).await
 }
 
 /// Ends a size given by hand.
-pub(super) async fn end_size(State(shared): State<Arc<Shared>>, name: Name, request: Request) -> Answer {
+pub(super) async fn end_size(
+    State(shared): State<Arc<Shared>>,
+    name: Name,
+    request: Request,
+) -> Answer {
     release(&shared, name, request, HoldKind::Size).await
 }
 
 /// Judges an order as far as all have it in common, and returns whom it is to and what it says.
-async fn order<'a>(
-    shared: &'a Shared,
+async fn order(
+    shared: &Shared,
     name: Name,
     request: Request,
     known: &[&'static str],
-) -> Result<(&'a Steered, Map<String, Value>), Failure> {
+) -> Result<(Member, Map<String, Value>), Failure> {
     let (head, body) = request.into_parts();
     shared.api.access.authorize(&head.headers).await?;
     parameters(&head.uri, &[])?;
-    let steered = shared.api.steered(&path(name)?)?;
+    let member = shared.api.member(&path(name)?)?;
     let fields = fields(&head.headers, body, known).await?;
-    Ok((steered, fields))
+    Ok((member, fields))
 }
 
-async fn hold(shared: &Shared, steered: &Steered, hold: Hold, span: Duration) -> Answer {
-    tell(shared, steered, |done| Order::Hold { hold, span, done }).await
+async fn hold(shared: &Shared, member: &Member, hold: Hold, span: Duration) -> Answer {
+    tell(shared, member, |done| Order::Hold { hold, span, done }).await
 }
 
 async fn release(shared: &Shared, name: Name, request: Request, kind: HoldKind) -> Answer {
     shared.api.access.authorize(request.headers()).await?;
     parameters(request.uri(), &[])?;
-    let steered = shared.api.steered(&path(name)?)?;
-    tell(shared, steered, |done| Order::Release { kind, done }).await
+    let member = shared.api.member(&path(name)?)?;
+    tell(shared, &member, |done| Order::Release { kind, done }).await
 }
 
 /// Gives an order and waits until it is carried out.
 async fn tell(
     shared: &Shared,
-    steered: &Steered,
+    member: &Member,
     order: impl FnOnce(oneshot::Sender<Option<Held>>) -> Order,
 ) -> Answer {
-    let name = steered.fleet.name();
+    let name = member.fleet.name();
     let busy = |_| Failure::unavailable(format!("fleet {name} takes no orders: it is ending"));
     let (done, is_done) = oneshot::channel();
-    steered.orders.try_send(order(done)).map_err(busy)?;
+    member.orders.try_send(order(done)).map_err(busy)?;
     let held = timeout(ORDER_WAIT, is_done)
         .await
         .map_err(|_| Failure::unavailable(format!("fleet {name} did not answer in time")))?
@@ -142,7 +159,10 @@ async fn fields(
     let value = serde_json::from_slice(&body)
         .map_err(|error| Failure::bad_request(format!("the body is not JSON: {error}")))?;
     let Value::Object(fields) = value else {
-        let text = format!("the body is {value}, allowed is an object with {}", known.join(", "));
+        let text = format!(
+            "the body is {value}, allowed is an object with {}",
+            known.join(", ")
+        );
         return Err(Failure::unprocessable(text));
     };
     match fields.keys().find(|key| !known.contains(&key.as_str())) {
@@ -165,8 +185,9 @@ fn span(fields: &Map<String, Value>) -> Result<Duration, Failure> {
     const ALLOWED: &str = "a duration, 1s to 7d";
     match fields.get("for") {
         None => Ok(SPAN_DEFAULT),
-        Some(Value::String(text)) => span_of(text, &SPAN)
-            .map_err(|why| Failure::unprocessable(format!("for: {text:?} {why}, allowed is {ALLOWED}"))),
+        Some(Value::String(text)) => span_of(text, &SPAN).map_err(|why| {
+            Failure::unprocessable(format!("for: {text:?} {why}, allowed is {ALLOWED}"))
+        }),
         Some(other) => Err(Failure::unprocessable(format!(
             "for: {other} is no duration, allowed is {ALLOWED}"
         ))),
@@ -178,9 +199,8 @@ fn replicas(
     min: Replicas,
     max: Replicas,
 ) -> Result<Replicas, Failure> {
-    let allowed = format!(
-        "a whole number, {min} to {max} (the fleet's replicas.min and replicas.max)"
-    );
+    let allowed =
+        format!("a whole number, {min} to {max} (the fleet's replicas.min and replicas.max)");
     let Some(value) = fields.get("replicas") else {
         let text = format!("replicas: is missing, allowed is {allowed}");
         return Err(Failure::unprocessable(text));

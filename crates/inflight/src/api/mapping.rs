@@ -44,7 +44,12 @@ pub(super) fn decision(decision: &Decision, clock: Clock) -> wire::Decision {
         at_max: decision.at_max,
         reason: decision.reason.to_string(),
         finding: decision.reason.finding.to_string(),
-        limits: decision.reason.limits.iter().map(Limit::to_string).collect(),
+        limits: decision
+            .reason
+            .limits
+            .iter()
+            .map(Limit::to_string)
+            .collect(),
         inputs: decision
             .inputs
             .iter()

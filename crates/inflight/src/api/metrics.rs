@@ -20,12 +20,14 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
 use super::failure::Failure;
-use super::{Api, Shared, Steered, mapping};
+use super::{Api, Shared, mapping};
 use crate::clock::Clock;
+use crate::fleet::{DecisionCounts, Fleet, ReplicaCounts, Timings};
 use crate::ports::HoldKind;
 use crate::story::journal::Journal;
-use crate::fleet::{DecisionCounts, Fleet, ReplicaCounts, Timings};
-use families::{BUILD_INFO, FAMILIES, Family, HISTOGRAMS, JOURNAL_LOST, HistogramFamily, Kind, Value};
+use families::{
+    BUILD_INFO, FAMILIES, Family, HISTOGRAMS, HistogramFamily, JOURNAL_LOST, Kind, Value,
+};
 
 /// Ends the page: a comment in the Prometheus format, by which a reader knows a whole page from
 /// one that was cut.
@@ -49,14 +51,18 @@ pub(super) async fn page(State(shared): State<Arc<Shared>>) -> Result<impl IntoR
 pub fn names() -> impl Iterator<Item = String> {
     let families = FAMILIES.iter().map(Family::full_name);
     let histograms = HISTOGRAMS.iter().map(|family| family.name.to_owned());
-    families
-        .chain(histograms)
-        .chain([format!("{JOURNAL_LOST}_total"), format!("{BUILD_INFO}_info")])
+    families.chain(histograms).chain([
+        format!("{JOURNAL_LOST}_total"),
+        format!("{BUILD_INFO}_info"),
+    ])
 }
 
 fn encode(api: &Api) -> Result<String, fmt::Error> {
-    let fleets = api.fleets.iter().map(|Steered { fleet, .. }| fleet);
-    let readings = fleets.map(|fleet| Reading::of(fleet, api.clock)).collect();
+    let fleets = api.roster.fleets();
+    let readings = fleets
+        .iter()
+        .map(|fleet| Reading::of(fleet, api.clock))
+        .collect();
     let journal_lost = api.story.journal().map_or(0, Journal::lost);
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Page {
@@ -122,7 +128,10 @@ impl Collector for Page {
         for family in HISTOGRAMS {
             self.encode_histogram(&mut encoder, family)?;
         }
-        let lost = (JOURNAL_LOST, "Lines of the journal that were lost: the file could not be written");
+        let lost = (
+            JOURNAL_LOST,
+            "Lines of the journal that were lost: the file could not be written",
+        );
         encoder
             .encode_descriptor(lost.0, lost.1, None, MetricType::Counter)?
             .encode_counter::<NoLabelSet, _, u64>(&self.journal_lost, None)?;

@@ -67,21 +67,35 @@ fn paths(schemas: &mut SchemaGenerator) -> Value {
     let readiness = json_of::<wire::Readiness>(schemas);
     let held = json_of::<wire::Held>(schemas);
     let document = json!({ "application/json": { "schema": { "type": "object" } } });
-    let mut ready = get(schemas, "Whether every fleet listens and was decided about", readiness.clone(), &[]);
+    let mut ready = get(
+        schemas,
+        "Whether every fleet listens and was decided about",
+        readiness.clone(),
+        &[],
+    );
     ready["responses"]["503"] = json!({ "description": "What is missing", "content": readiness });
     let fleets = json_of::<wire::Fleets>(schemas);
     let fleet = json_of::<wire::Fleet>(schemas);
     let decisions = json_of::<wire::Decisions>(schemas);
-    let mut decisions = get(schemas, "A fleet's last decisions, the newest first", decisions, READ_FLEET);
+    let mut decisions = get(
+        schemas,
+        "A fleet's last decisions, the newest first",
+        decisions,
+        READ_FLEET,
+    );
     decisions["parameters"] = json!([{
         "name": "limit", "in": "query", "description": "How many at most",
         "schema": {
             "type": "integer", "minimum": 1, "maximum": crate::fleet::DECISIONS_KEPT, "default": 50
         },
     }]);
-    let mut listen = get(schemas, "What happens, as server-sent events named decision, replica, \
+    let mut listen = get(
+        schemas,
+        "What happens, as server-sent events named decision, replica, \
         admission, hold, release, configured and error; `missed` says that some are forgotten",
-        events, LISTEN);
+        events,
+        LISTEN,
+    );
     listen["parameters"] = json!([{
         "name": "last-event-id", "in": "header", "schema": { "type": "string" },
         "description": "The id of the last event that was heard: goes on after it",
@@ -168,7 +182,12 @@ mod tests {
             .map(|(path, _)| (*path).to_owned())
             .collect();
         let document = document();
-        let paths: BTreeSet<_> = document["paths"].as_object().unwrap().keys().cloned().collect();
+        let paths: BTreeSet<_> = document["paths"]
+            .as_object()
+            .unwrap()
+            .keys()
+            .cloned()
+            .collect();
         assert_eq!(routes, paths);
     }
 }

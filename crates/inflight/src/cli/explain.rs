@@ -15,13 +15,22 @@ use crate::fleet::DECISIONS_KEPT;
 
 /// What the numbers are that policies look at.
 const MEANINGS: [(&str, &str); 16] = [
-    ("arrivals_per_second", "requests that arrive each second, over 30 s"),
-    ("service_seconds", "how long a replica works on one, over 300 s"),
+    (
+        "arrivals_per_second",
+        "requests that arrive each second, over 30 s",
+    ),
+    (
+        "service_seconds",
+        "how long a replica works on one, over 300 s",
+    ),
     ("in_flight", "begun and not ended, mean over the window"),
     ("executing", "being worked on, mean over the window"),
     ("queued", "waiting, mean over the window"),
     ("in_flight_max", "the most in flight at once within 300 s"),
-    ("offered_slots", "slots the load would keep busy if nobody waited"),
+    (
+        "offered_slots",
+        "slots the load would keep busy if nobody waited",
+    ),
     ("margin_slots", "slots to spare, so that few wait"),
     ("backlog_slots", "slots for those that wait already"),
     ("want_slots", "slots altogether"),
@@ -182,7 +191,10 @@ fn inputs(decision: &wire::Decision) -> String {
         .map(|(name, value)| {
             let value = value.map_or_else(|| "unknown".to_owned(), |value| format!("{value:.3}"));
             let meaning = order(name).map_or("", |place| MEANINGS[place].1);
-            format!("   {name:<20} {value:>12}  {meaning}").trim_end().to_owned() + "\n"
+            format!("   {name:<20} {value:>12}  {meaning}")
+                .trim_end()
+                .to_owned()
+                + "\n"
         })
         .collect()
 }
@@ -214,7 +226,10 @@ fn changes(fleet: &wire::Fleet, last: &wire::Decision) -> String {
             ", which they do: one of the above keeps it\n".to_owned()
         };
     }
-    match found.shrinks_at.filter(|_| last.desired > fleet.replicas.min) {
+    match found
+        .shrinks_at
+        .filter(|_| last.desired > fleet.replicas.min)
+    {
         Some(enough) => {
             out += &format!(
                 "   down to {} or less: when {:.2} {unit} are at most {enough:.2}, and were for the \

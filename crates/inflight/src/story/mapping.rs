@@ -46,7 +46,11 @@ pub(super) fn observation(observation: &load::Observation) -> wire::Observation 
         replicas,
         models: observation.models.iter().map(model).collect(),
         peak_seconds: float(&observation.peak_seconds),
-        started: observation.started.iter().map(|&span| nanos(span)).collect(),
+        started: observation
+            .started
+            .iter()
+            .map(|&span| nanos(span))
+            .collect(),
         metric: float(&observation.metric),
     }
 }

@@ -3,8 +3,8 @@
 mod documents;
 mod events;
 mod holds;
-mod openapi;
 pub(crate) mod instance;
+mod openapi;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -114,8 +114,16 @@ async fn a_bad_request_says_what_is_allowed() {
 #[tokio::test]
 async fn head_answers_what_get_does_without_the_body() {
     let instance = Instance::start(&["hello"]).await;
-    for path in ["/healthz", "/metrics", "/api/v1/fleets", "/api/openapi.json"] {
-        let (get, head) = (instance.get(path).await, instance.request("HEAD", path).await);
+    for path in [
+        "/healthz",
+        "/metrics",
+        "/api/v1/fleets",
+        "/api/openapi.json",
+    ] {
+        let (get, head) = (
+            instance.get(path).await,
+            instance.request("HEAD", path).await,
+        );
         assert_eq!(head.status, get.status, "{path}");
         assert_eq!(head.content_type, get.content_type, "{path}");
         assert_eq!(head.body, "", "{path}");
@@ -401,5 +409,8 @@ async fn an_explanation_tells_inputs_limits_and_what_would_change_the_size() {
     insta::assert_snapshot!("explain", text.replace(at, "TIME"));
     args.fleet = "no body/é".to_owned();
     let error = explain(&args).await.unwrap_err().to_string();
-    assert!(error.contains("no fleet \"no body/é\"; the fleets are: hello"), "{error}");
+    assert!(
+        error.contains("no fleet \"no body/é\"; the fleets are: hello"),
+        "{error}"
+    );
 }

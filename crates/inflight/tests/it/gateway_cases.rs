@@ -459,12 +459,9 @@ async fn an_address_that_is_taken_is_named_with_its_cause() {
     let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = taken.local_addr().unwrap();
     let error = inflight::gateway::Gateway::bind(GatewayConfig::new(address)).unwrap_err();
-    let text = error.to_string();
-    assert!(
-        text.starts_with(&format!("gateway.listen {address}: ")),
-        "{text}"
-    );
-    assert!(text.contains("in use"), "{text}");
+    let text = format!("source.gateway.listen: cannot listen on {address}");
+    assert_eq!(error.to_string(), text);
+    assert!(error.source.to_string().contains("in use"), "{error:?}");
 }
 
 #[tokio::test]

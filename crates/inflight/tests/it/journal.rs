@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use inflight::clock::Clock;
 use inflight::control::Control;
-use inflight::ports::{HoldKind, ORDERS_WAITING, Order};
+use inflight::ports::{HoldKind, Order};
 use inflight::story::journal::{Journal, JournalConfig};
 use inflight::story::wire::{Line, What};
 use inflight::story::{Story, config_of, hold_of, observation_of};
@@ -104,29 +104,24 @@ async fn run(policy: Policy, clock: Clock, story: Story) {
     let now = clock.now();
     story.started(fleet.name(), now, &config, Replicas::ONE);
     let scaler = Scaler::new(config, now, Replicas::ONE);
-    let (orders, taken) = mpsc::channel(ORDERS_WAITING);
-    let every = Duration::from_millis(20);
-    let control = Control::new(Arc::clone(&fleet), scaler, every, None, taken, story);
+    let (orders, taken) = mpsc::channel(16);
+    let control = Control::new(Arc::clone(&fleet), scaler, None, story);
     let (stop, stopped) = oneshot::channel();
-    let control = tokio::spawn(control.run(stopped));
+    let control = tokio::spawn(control.run(taken, stopped));
     let mut permits = Vec::new();
     for step in 0..40_u64 {
         match step {
             5 => fleet.set_endpoint(ReplicaId(1), NOWHERE, ReplicaState::Ready),
             10 => fleet.set_endpoint(ReplicaId(2), NOWHERE, ReplicaState::Starting),
             15 => fleet.set_endpoint(ReplicaId(2), NOWHERE, ReplicaState::Ready),
-            20 => {
-                let (hold, span) = (Hold::Size(Replicas::new(6)), Duration::from_secs(60));
-                let (done, is_done) = oneshot::channel();
-                orders.send(Order::Hold { hold, span, done }).await.unwrap();
-                assert!(is_done.await.unwrap().is_some());
-            }
-            30 => {
-                let (kind, (done, is_done)) = (HoldKind::Size, oneshot::channel());
-                orders.send(Order::Release { kind, done }).await.unwrap();
-                assert_eq!(is_done.await.unwrap(), None);
-            }
+            20 => hold(&orders, Hold::Size(Replicas::new(6))).await,
+            30 => release(&orders, HoldKind::Size).await,
             _ => {}
+        }
+        // An order is decided on at once, and its end by the policy again.
+        if !(20..30).contains(&step) {
+            hold(&orders, Hold::Pause).await;
+            release(&orders, HoldKind::Pause).await;
         }
         permits.extend(fleet.arrive(arrival()));
         if step % 3 == 0 {
@@ -137,4 +132,17 @@ async fn run(policy: Policy, clock: Clock, story: Story) {
     drop(permits);
     stop.send(()).unwrap();
     control.await.unwrap();
+}
+
+async fn hold(orders: &mpsc::Sender<Order>, hold: Hold) {
+    let (done, is_done) = oneshot::channel();
+    let span = Duration::from_secs(60);
+    orders.send(Order::Hold { hold, span, done }).await.unwrap();
+    assert!(is_done.await.unwrap().is_some());
+}
+
+async fn release(orders: &mpsc::Sender<Order>, kind: HoldKind) {
+    let (done, is_done) = oneshot::channel();
+    orders.send(Order::Release { kind, done }).await.unwrap();
+    assert_eq!(is_done.await.unwrap(), None);
 }

@@ -22,7 +22,10 @@ const ARROWS: [(&str, &[&str]); 14] = [
     ("serve", &[]),
     ("gateway", PARTS_MAY_IMPORT),
     ("control", PARTS_MAY_IMPORT),
-    ("targets", PARTS_MAY_IMPORT),
+    (
+        "targets",
+        &["clock", "ports", "config", "fleet", "telemetry"],
+    ),
     ("api", PARTS_MAY_IMPORT),
     (
         "runtime",

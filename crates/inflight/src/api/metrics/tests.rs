@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 
 use super::*;
 use crate::api::Access;
-use crate::fleet::Board;
+use crate::fleet::{Board, Member, Roster};
 use crate::story::Story;
 
 fn fleet(name: &str, clock: Clock) -> Arc<Fleet> {
@@ -40,12 +40,14 @@ fn fleet(name: &str, clock: Clock) -> Arc<Fleet> {
 
 /// Returns the page of an API that shows these fleets.
 fn page_of(fleets: &[Arc<Fleet>], clock: Clock) -> String {
-    let steered = |fleet: &Arc<Fleet>| Steered {
+    let member = |fleet: &Arc<Fleet>| Member {
         fleet: Arc::clone(fleet),
         orders: mpsc::channel(1).0,
     };
+    let roster = Arc::new(Roster::default());
+    roster.replace(fleets.iter().map(member).collect());
     let api = Api {
-        fleets: fleets.iter().map(steered).collect(),
+        roster,
         clock,
         story: Story::new(clock, None),
         access: Access::new(([127, 0, 0, 1], 0).into(), None),

@@ -76,7 +76,10 @@ impl Heard {
                 let was_silent = self.silent_since.take();
                 return match was_silent {
                     _ if in_place => format!("{CLEAR}{now}\n{}", table::render(&self.last)),
-                    Some(since) => format!("{now} reachable again, was not since {since}\n{}", self.lines(now)),
+                    Some(since) => format!(
+                        "{now} reachable again, was not since {since}\n{}",
+                        self.lines(now)
+                    ),
                     None => self.lines(now),
                 };
             }
@@ -87,7 +90,10 @@ impl Heard {
         let told = format!("not reachable since {since}: {error}\n");
         match (in_place, is_news) {
             (true, _) if self.last.is_empty() => format!("{CLEAR}{now}\n{told}"),
-            (true, _) => format!("{CLEAR}{now}\n{told}\nbefore:\n{}", table::render(&self.last)),
+            (true, _) => format!(
+                "{CLEAR}{now}\n{told}\nbefore:\n{}",
+                table::render(&self.last)
+            ),
             (false, true) => format!("{now} {told}"),
             (false, false) => String::new(),
         }

@@ -52,7 +52,10 @@ impl Setting for Duration {
 ///
 /// # Errors
 /// What is wrong with it, to follow the text in a message.
-pub(in crate::config) fn span_of(text: &str, range: &RangeInclusive<Duration>) -> Result<Duration, &'static str> {
+pub(in crate::config) fn span_of(
+    text: &str,
+    range: &RangeInclusive<Duration>,
+) -> Result<Duration, &'static str> {
     let (value, unit) = quantity(text)?;
     let unit = SPANS.iter().find(|(name, _)| *name == unit);
     let seconds = unit.map(|(_, seconds)| value * seconds);

@@ -72,7 +72,11 @@ fn it_is_moved_aside_when_full_and_both_files_stay_within_the_bound() {
     let lines = [read(&aside), read(&file)].concat();
     let times: Vec<_> = lines.iter().map(|line| line.at).collect();
     let first = times[0];
-    assert_eq!(times, (first..200).collect::<Vec<_>>(), "none is lost between the two");
+    assert_eq!(
+        times,
+        (first..200).collect::<Vec<_>>(),
+        "none is lost between the two"
+    );
     assert_eq!(writer.lost.load(Ordering::Relaxed), 0);
     assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 2);
     for path in [file, aside] {

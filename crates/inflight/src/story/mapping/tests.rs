@@ -1,8 +1,8 @@
 //! What is written is read back as it was, bit for bit.
 
+use inflight_core::Replicas;
 use inflight_core::load::{Estimator, Level, Missing, ModelLoad, Observation, ReplicaState};
 use inflight_core::scaling::{Policy, StepLimit};
-use inflight_core::Replicas;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -32,7 +32,11 @@ fn any_term<T: Copy + std::fmt::Debug + 'static>(
         Just(Estimator::CompletionCounter),
         Just(Estimator::Query),
     ];
-    let known = (value.clone(), prop_oneof![Just(Duration::ZERO), any_span()], estimator);
+    let known = (
+        value.clone(),
+        prop_oneof![Just(Duration::ZERO), any_span()],
+        estimator,
+    );
     prop_oneof![
         value.prop_map(load::Term::exact),
         known.prop_map(|(value, age, estimator)| load::Term::Known {
@@ -47,7 +51,9 @@ fn any_term<T: Copy + std::fmt::Debug + 'static>(
 
 /// Every float that equals itself; NaN has a test of its own.
 fn any_float() -> BoxedStrategy<f64> {
-    any::<f64>().prop_filter("NaN", |value| !value.is_nan()).boxed()
+    any::<f64>()
+        .prop_filter("NaN", |value| !value.is_nan())
+        .boxed()
 }
 
 fn any_occupancy() -> BoxedStrategy<Occupancy> {
@@ -62,9 +68,17 @@ fn any_level() -> impl Strategy<Value = Level> {
 
 fn any_model() -> impl Strategy<Value = ModelLoad> {
     let levels = (any_level(), any_level(), any_level());
-    let totals = (any_term(any_float()), any_term(any_float()), any_term(any_float()));
+    let totals = (
+        any_term(any_float()),
+        any_term(any_float()),
+        any_term(any_float()),
+    );
     (levels, totals, any_term(any_occupancy())).prop_map(
-        |((in_flight, executing, queued), (arrivals, completions, service_seconds), in_flight_max)| {
+        |(
+            (in_flight, executing, queued),
+            (arrivals, completions, service_seconds),
+            in_flight_max,
+        )| {
             ModelLoad {
                 in_flight,
                 executing,
@@ -100,15 +114,22 @@ fn any_replicas() -> impl Strategy<Value = ReplicaView> {
 fn any_observation() -> impl Strategy<Value = Observation> {
     let (peak, metric) = (any_term(any_float()), any_term(any_float()));
     let started = vec(any_span(), 0..3);
-    (any_replicas(), vec(any_model(), 0..3), peak, started, metric).prop_map(
-        |(replicas, models, peak_seconds, started, metric)| Observation {
-            replicas,
-            models,
-            peak_seconds,
-            started,
-            metric,
-        },
+    (
+        any_replicas(),
+        vec(any_model(), 0..3),
+        peak,
+        started,
+        metric,
     )
+        .prop_map(
+            |(replicas, models, peak_seconds, started, metric)| Observation {
+                replicas,
+                models,
+                peak_seconds,
+                started,
+                metric,
+            },
+        )
 }
 
 fn any_policy() -> impl Strategy<Value = Policy> {
@@ -116,20 +137,27 @@ fn any_policy() -> impl Strategy<Value = Policy> {
         terms.map(|(batch, each, largest)| Batching::new(batch, each, largest).unwrap())
     });
     let parts = any::<(bool, bool, bool, bool)>();
-    let staffing = (0.0..10.0, any::<u32>(), 0.1..1.0, vec(batching, 0..3), parts).prop_map(
-        |(margin, factor, ceiling, batching, (backlog, trend, closed_loop, cap))| {
-            let config = StaffingConfig::latency().with_margin(margin).unwrap();
-            let config = config.with_utilization_ceiling(ceiling).unwrap();
-            let mut config = config.with_down_factor(factor).with_batching(batching);
-            config.parts = Parts {
-                backlog,
-                trend,
-                closed_loop,
-                cap,
-            };
-            Policy::Staffing(config)
-        },
-    );
+    let staffing = (
+        0.0..10.0,
+        any::<u32>(),
+        0.1..1.0,
+        vec(batching, 0..3),
+        parts,
+    )
+        .prop_map(
+            |(margin, factor, ceiling, batching, (backlog, trend, closed_loop, cap))| {
+                let config = StaffingConfig::latency().with_margin(margin).unwrap();
+                let config = config.with_utilization_ceiling(ceiling).unwrap();
+                let mut config = config.with_down_factor(factor).with_batching(batching);
+                config.parts = Parts {
+                    backlog,
+                    trend,
+                    closed_loop,
+                    cap,
+                };
+                Policy::Staffing(config)
+            },
+        );
     let span = |millis: u64| Duration::from_millis(millis);
     let occupancy = (0.001..1e6, 1000_u64..3_600_000).prop_map(move |(threshold, window)| {
         Policy::Occupancy(OccupancyConfig::new(threshold, span(window)).unwrap())

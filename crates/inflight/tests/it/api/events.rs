@@ -64,7 +64,9 @@ async fn a_hold_and_its_decision_are_told_as_they_happen() {
     let control = instance.control();
     let mut listener = Listener::new(&instance, None).await;
     let path = "/api/v1/fleets/hello/size";
-    instance.order("PUT", path, r#"{"replicas": 3, "for": "1s"}"#).await;
+    instance
+        .order("PUT", path, r#"{"replicas": 3, "for": "1s"}"#)
+        .await;
     let held = listener.next_of("hold").await;
     assert_eq!(held.fleet, "hello");
     let decided = listener.next_of("decision").await;

@@ -37,7 +37,11 @@ async fn a_size_is_held_and_told_until_it_is_released() {
     assert_eq!(shown.replicas.desired, Some(5));
     assert_eq!(shown.hold.unwrap().replicas, Some(5));
     let decision = shown.decision.unwrap();
-    assert!(decision.reason.contains("set to 5 by hand, 1800 s left"), "{}", decision.reason);
+    assert!(
+        decision.reason.contains("set to 5 by hand, 1800 s left"),
+        "{}",
+        decision.reason
+    );
     let held = instance.samples().await;
     let held = |kind| held[&format!("inflight_held{{fleet=\"hello\",kind=\"{kind}\"}}")];
     assert!(held("size") > 0.5 && held("pause") < 0.5);
@@ -154,7 +158,11 @@ async fn a_page_in_a_browser_gets_nowhere_under_a_name_of_its_own() {
     let answer = instance.send("OPTIONS", PAUSE, &asked, "").await;
     assert_eq!(answer.status, StatusCode::METHOD_NOT_ALLOWED);
     let headers = answer.headers.keys();
-    assert!(headers.into_iter().all(|name| !name.as_str().starts_with("access-control")));
+    assert!(
+        headers
+            .into_iter()
+            .all(|name| !name.as_str().starts_with("access-control"))
+    );
 }
 
 struct TokenFile(PathBuf);

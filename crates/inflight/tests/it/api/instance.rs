@@ -10,11 +10,11 @@ use bytes::Bytes;
 use http::{HeaderMap, Request, StatusCode, header};
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::TokioIo;
-use inflight::api::{Access, AdminListener, Api, Steered};
+use inflight::api::{Access, AdminListener, Api};
 use inflight::clock::Clock;
 use inflight::control::Control;
-use inflight::fleet::{Board, Fleet};
-use inflight::ports::{ORDERS_WAITING, Order};
+use inflight::fleet::{Board, Fleet, Member, Roster};
+use inflight::ports::Order;
 use inflight::story::Story;
 use inflight_core::admission::{
     AdmissionConfig, AdmissionScope, Arrival, Gate, GateConfig, ModelConfig, QueueBounds, When,
@@ -35,6 +35,7 @@ pub(crate) const NOWHERE: SocketAddr =
 /// A served admin API.
 pub(crate) struct Instance {
     pub(crate) address: SocketAddr,
+    fleets: Vec<Arc<Fleet>>,
     api: Api,
     /// What each fleet's control loop would be told.
     pub(crate) orders: Vec<mpsc::Receiver<Order>>,
@@ -61,22 +62,24 @@ impl Instance {
         access: impl FnOnce(SocketAddr) -> Access,
     ) -> Self {
         let clock = Clock::start();
+        let fleets: Vec<_> = names.iter().map(|name| fleet_named(name, clock)).collect();
         let mut orders = Vec::new();
-        let steered = names.iter().map(|name| {
-            let (sender, taken) = mpsc::channel(ORDERS_WAITING);
+        let members = fleets.iter().map(|fleet| {
+            let (sender, taken) = mpsc::channel(16);
             orders.push(taken);
-            Steered {
-                fleet: fleet_named(name, clock),
+            Member {
+                fleet: Arc::clone(fleet),
                 orders: sender,
             }
         });
-        let fleets = steered.collect();
+        let roster = Arc::new(Roster::default());
+        roster.replace(members.collect());
         let listener = AdminListener::bind((Ipv4Addr::LOCALHOST, 0).into())
             .await
             .unwrap();
         let address = listener.address();
         let api = Api {
-            fleets,
+            roster,
             clock,
             story: Story::new(clock, None),
             access: access(address),
@@ -85,6 +88,7 @@ impl Instance {
         let served = listener.serve(api.clone(), async { stopped.await.unwrap_or_default() });
         Self {
             address,
+            fleets,
             api,
             orders,
             stop,
@@ -93,7 +97,7 @@ impl Instance {
     }
 
     pub(crate) fn fleet(&self, index: usize) -> &Arc<Fleet> {
-        &self.api.fleets[index].fleet
+        &self.fleets[index]
     }
 
     pub(crate) fn story(&self) -> &Story {
@@ -107,13 +111,12 @@ impl Instance {
         let policy = Policy::Staffing(StaffingConfig::balanced());
         let config = ScalingConfig::new(policy, bounds, Slots::new(2).unwrap());
         let scaler = Scaler::new(config, clock.now(), Replicas::ZERO);
-        let every = Duration::from_millis(20);
         let (orders, story) = (self.orders.remove(0), self.api.story.clone());
-        let control = Control::new(fleet, scaler, every, None, orders, story);
+        let control = Control::new(fleet, scaler, None, story);
         let (stop, stopped) = oneshot::channel();
         Controlled {
             stop,
-            ran: tokio::spawn(control.run(stopped)),
+            ran: tokio::spawn(control.run(orders, stopped)),
         }
     }
 

@@ -33,7 +33,10 @@ fn faults(document: &Value, schema: &Value, value: &Value, at: &str) -> Vec<Stri
         return Vec::new();
     };
     for word in schema.keys() {
-        assert!(KNOWN.contains(&word.as_str()) || word == "title", "{at}: {word}");
+        assert!(
+            KNOWN.contains(&word.as_str()) || word == "title",
+            "{at}: {word}"
+        );
     }
     let mut faults = Vec::new();
     if let Some(path) = schema.get("$ref") {
@@ -42,7 +45,9 @@ fn faults(document: &Value, schema: &Value, value: &Value, at: &str) -> Vec<Stri
         faults.extend(self::faults(document, schema, value, at));
     }
     for key in ["anyOf", "oneOf"] {
-        let Some(choices) = schema.get(key) else { continue };
+        let Some(choices) = schema.get(key) else {
+            continue;
+        };
         let choices = choices.as_array().unwrap();
         // Each choice is judged with what stands beside it.
         let beside = properties(schema);
@@ -61,8 +66,14 @@ fn faults(document: &Value, schema: &Value, value: &Value, at: &str) -> Vec<Stri
         }
     }
     if let Some(kinds) = schema.get("type") {
-        let kinds = kinds.as_array().cloned().unwrap_or_else(|| vec![kinds.clone()]);
-        if !kinds.iter().any(|kind| is_of(value, kind.as_str().unwrap())) {
+        let kinds = kinds
+            .as_array()
+            .cloned()
+            .unwrap_or_else(|| vec![kinds.clone()]);
+        if !kinds
+            .iter()
+            .any(|kind| is_of(value, kind.as_str().unwrap()))
+        {
             faults.push(format!("{at}: {value} is not {kinds:?}"));
         }
     }
@@ -76,7 +87,12 @@ fn faults(document: &Value, schema: &Value, value: &Value, at: &str) -> Vec<Stri
     }
     if let (Some(items), Some(values)) = (schema.get("items"), value.as_array()) {
         for (index, value) in values.iter().enumerate() {
-            faults.extend(self::faults(document, items, value, &format!("{at}[{index}]")));
+            faults.extend(self::faults(
+                document,
+                items,
+                value,
+                &format!("{at}[{index}]"),
+            ));
         }
     }
     if let Some(values) = value.as_object() {
@@ -137,7 +153,9 @@ async fn document(instance: &Instance) -> Value {
 async fn check(instance: &Instance, method: &str, path: &str, body: &str, status: u16) {
     let document = document(instance).await;
     let (name, _) = path.split_once('?').unwrap_or((path, ""));
-    let name = name.replace("/hello", "/{name}").replace("/nobody", "/{name}");
+    let name = name
+        .replace("/hello", "/{name}")
+        .replace("/nobody", "/{name}");
     let answer = match body {
         "" => instance.request(method, path).await,
         body => instance.order(method, path, body).await,
@@ -147,7 +165,10 @@ async fn check(instance: &Instance, method: &str, path: &str, body: &str, status
     let said = &document["paths"][&name][method.to_lowercase()]["responses"][status.to_string()];
     let kind = answer.content_type.split(';').next().unwrap();
     let schema = &said["content"][kind]["schema"];
-    assert!(schema.is_object(), "{what}: {status} with {kind} is not in the document");
+    assert!(
+        schema.is_object(),
+        "{what}: {status} with {kind} is not in the document"
+    );
     let value = if kind == "application/json" {
         answer.json()
     } else {
@@ -166,7 +187,14 @@ async fn every_route_answers_what_the_document_says() {
     let control = instance.control();
     instance.fleet(0).board().is_listening = true;
     instance.decide(0, decision(2, 3), estimate());
-    for path in ["/healthz", "/readyz", "/metrics", "/api/openapi.json", "/api/v1/fleets", FLEET] {
+    for path in [
+        "/healthz",
+        "/readyz",
+        "/metrics",
+        "/api/openapi.json",
+        "/api/v1/fleets",
+        FLEET,
+    ] {
         check(&instance, "GET", path, "", 200).await;
     }
     let decisions = format!("{FLEET}/decisions");
@@ -180,7 +208,14 @@ async fn every_route_answers_what_the_document_says() {
         check(&instance, "GET", FLEET, "", 200).await;
         check(&instance, "PUT", &path, "{", 400).await;
         check(&instance, "PUT", &path, r#"{"no":1}"#, 422).await;
-        check(&instance, "PUT", &format!("/api/v1/fleets/nobody/{kind}"), body, 404).await;
+        check(
+            &instance,
+            "PUT",
+            &format!("/api/v1/fleets/nobody/{kind}"),
+            body,
+            404,
+        )
+        .await;
         check(&instance, "DELETE", &path, "", 200).await;
     }
     control.end().await;
@@ -234,7 +269,12 @@ async fn every_path_of_the_document_is_in_the_page_and_the_other_way_round() {
     let document = document(&instance).await;
     let mut paths = BTreeSet::new();
     for (path, item) in document["paths"].as_object().unwrap() {
-        for method in item.as_object().unwrap().keys().filter(|key| *key != "parameters") {
+        for method in item
+            .as_object()
+            .unwrap()
+            .keys()
+            .filter(|key| *key != "parameters")
+        {
             paths.insert(format!("{} {path}", method.to_uppercase()));
         }
     }
@@ -243,9 +283,16 @@ async fn every_path_of_the_document_is_in_the_page_and_the_other_way_round() {
     let documented: BTreeSet<_> = headings
         .flat_map(|line| {
             let (methods, path) = line.split_once(" `").unwrap();
-            let path = path.trim_end_matches('`').split('?').next().unwrap().to_owned();
+            let path = path
+                .trim_end_matches('`')
+                .split('?')
+                .next()
+                .unwrap()
+                .to_owned();
             let methods = methods.split(", ");
-            methods.map(move |method| format!("{method} {path}")).collect::<Vec<_>>()
+            methods
+                .map(move |method| format!("{method} {path}"))
+                .collect::<Vec<_>>()
         })
         .collect();
     assert_eq!(documented, paths);

@@ -17,6 +17,8 @@ pub(super) const INFLIGHT: &str = env!("CARGO_BIN_EXE_inflight");
 /// Long enough for any machine; nothing waits for it unless it fails.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
+const JOURNAL: &str = "journal.jsonl";
+
 /// A folder that is gone afterwards.
 pub(super) struct Scratch(PathBuf);
 
@@ -88,7 +90,8 @@ impl Instance {
     pub(super) fn start(fleets: &[String]) -> Self {
         let scratch = Scratch::new();
         let text = format!(
-            "version: 1\nadmin: {{ listen: \"127.0.0.1:0\" }}\nfleets:\n{}",
+            "version: 1\nadmin: {{ listen: \"127.0.0.1:0\" }}\njournal: {{ file: {:?} }}\nfleets:\n{}",
+            scratch.path(JOURNAL),
             fleets.concat()
         );
         let file = scratch.file("inflight.yaml", &text);
@@ -129,6 +132,11 @@ impl Instance {
         fs::read_to_string(self.scratch.path("log")).unwrap()
     }
 
+    /// Everything it wrote to its journal.
+    pub(super) fn journal(&self) -> String {
+        fs::read_to_string(self.scratch.path(JOURNAL)).unwrap()
+    }
+
     pub(super) fn fleet(&self, name: &str) -> Value {
         let path = format!("/api/v1/fleets/{name}");
         let (_, body) = get(self.admin, &path, PATIENCE).unwrap();
@@ -138,13 +146,8 @@ impl Instance {
     /// The addresses that log lines with this message carry in this field.
     fn told(&self, message: &str, field: &str) -> Vec<SocketAddr> {
         let said = self.said();
-        let lines = said
-            .lines()
-            .filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        let fields = lines.map(|line| line["fields"].clone());
-        fields
-            .filter(|fields| fields["message"] == message)
-            .filter_map(|fields| fields[field].as_str()?.parse().ok())
+        said.lines()
+            .filter_map(|line| address_in(line, message, field))
             .collect()
     }
 
@@ -206,7 +209,17 @@ impl Drop for Instance {
     }
 }
 
-fn signal(id: u32, signal: Signal) {
+/// The address that a JSON log line with this message carries in this field.
+pub(super) fn address_in(line: &str, message: &str, field: &str) -> Option<SocketAddr> {
+    let fields = &serde_json::from_str::<Value>(line).ok()?["fields"];
+    if fields["message"] == message {
+        fields[field].as_str()?.parse().ok()
+    } else {
+        None
+    }
+}
+
+pub(super) fn signal(id: u32, signal: Signal) {
     let id = Pid::from_raw(i32::try_from(id).unwrap()).unwrap();
     kill_process(id, signal).unwrap();
 }
