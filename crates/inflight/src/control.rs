@@ -355,6 +355,8 @@ impl Control {
         // A target whose commands end stops everything; it may be waiting for us to hear it.
         drop(link.commands);
         while let Some(event) = link.events.recv().await {
+            let now = self.fleet.clock().now();
+            self.story.replica(self.fleet.name(), now, &event);
             if let ReplicaChange::Gone { .. } = event.change {
                 self.fleet.remove_endpoint(event.replica);
             }

@@ -230,11 +230,14 @@ fn changes(fleet: &wire::Fleet, last: &wire::Decision) -> String {
         .shrinks_at
         .filter(|_| last.desired > fleet.replicas.min)
     {
+        Some(_) if last.desired == 1 => {
+            out += "   down to 0: once nothing was in flight for the idle grace\n";
+        }
         Some(enough) => {
+            let fewer = last.desired.saturating_sub(1);
             out += &format!(
-                "   down to {} or less: when {:.2} {unit} are at most {enough:.2}, and were for the \
-                 whole down window\n",
-                last.desired.saturating_sub(1),
+                "   down to {fewer} or less: when {:.2} {unit} are at most {enough:.2}, and were for \
+                 the whole down window\n",
                 found.down
             );
         }

@@ -72,7 +72,10 @@ fn a_port_in_use_ends_with_1_and_names_the_address() {
     let file = scratch.file("inflight.yaml", &format!("version: 1\nfleets:\n{text}"));
     let (code, said) = run(&["run", "-c", &file]);
     assert_eq!(code, Some(1), "{said}");
-    let line = text.lines().position(|line| line.contains(&address)).unwrap();
+    let line = text
+        .lines()
+        .position(|line| line.contains(&address))
+        .unwrap();
     let place = format!("fleet hello, line {}: ", line + 3);
     for part in [&address, &place] {
         assert!(said.contains(part.as_str()), "{part} is not in: {said}");
@@ -88,7 +91,11 @@ fn a_run_is_written_down_and_explained() {
     let admin = format!("http://{}", instance.admin());
     let (code, said) = run(&["explain", "hello", "--admin", &admin]);
     assert_eq!(code, Some(0), "{said}");
-    for part in ["policy staffing looked at", "what would change it", "a request woke the fleet"] {
+    for part in [
+        "policy staffing looked at",
+        "what would change it",
+        "a request woke the fleet",
+    ] {
         assert!(said.contains(part), "{part} is not in:\n{said}");
     }
     let (code, said) = run(&["explain", "nobody", "--admin", &admin]);
@@ -103,8 +110,16 @@ fn a_run_is_written_down_and_explained() {
         .collect();
     assert!(matches!(lines[0].what, What::Start { .. }));
     let has = |wanted: fn(&What) -> bool| lines.iter().any(|line| wanted(&line.what));
-    assert!(has(|what| matches!(what, What::Replica { state, .. } if state == "ready")));
-    assert!(has(|what| matches!(what, What::Tick { decision: Some(_), .. })));
+    assert!(has(
+        |what| matches!(what, What::Replica { state, .. } if state == "ready")
+    ));
+    assert!(has(|what| matches!(
+        what,
+        What::Tick {
+            decision: Some(_),
+            ..
+        }
+    )));
     assert!(!journal.contains("secret-path") && !journal.contains("127.0.0.1"));
 }
 

@@ -237,7 +237,7 @@ pub(super) fn open(address: SocketAddr, path: &str) -> TcpStream {
     let mut stream = TcpStream::connect(address).unwrap();
     write!(
         stream,
-        "GET {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n"
+        "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
     )
     .unwrap();
     stream
@@ -247,7 +247,7 @@ pub(super) fn open(address: SocketAddr, path: &str) -> TcpStream {
 pub(super) fn get(address: SocketAddr, path: &str, limit: Duration) -> io::Result<(u16, String)> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(limit))?;
-    write!(stream, "GET {path} HTTP/1.0\r\nhost: test\r\n\r\n")?;
+    write!(stream, "GET {path} HTTP/1.0\r\nhost: localhost\r\n\r\n")?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
