@@ -113,12 +113,18 @@ impl Finding {
                 Some(flat(unit, found.required, found.threshold))
             }
             Self::Concurrency(found) => {
-                let needed = if found.in_burst {
-                    found.stable.max(found.burst)
+                let unit = "replicas needed";
+                if found.in_burst {
+                    let needed = found.stable.max(found.burst);
+                    // A burst keeps the largest size that it asked for.
+                    let down = needed.max(found.want.as_f64());
+                    Some(Thresholds {
+                        down,
+                        ..flat(unit, needed, 1.0)
+                    })
                 } else {
-                    found.stable
-                };
-                Some(flat("replicas needed", needed, 1.0))
+                    Some(flat(unit, found.stable, 1.0))
+                }
             }
             Self::Metric(found) => match found.kind {
                 MetricKind::AverageValue => Some(flat("of the metric", found.metric, found.target)),
