@@ -225,10 +225,9 @@ impl Drop for Relayed {
 
 impl Hold {
     /// Ends the request as done, and gives the replica's connection back for the next one.
+    ///
+    /// The connection first: whoever gets the slot next finds it, and opens none beside it.
     fn complete(&mut self) {
-        if let Some(permit) = &mut self.permit {
-            permit.finish(Outcome::Completed);
-        }
         let is_sent = self
             .upload
             .as_ref()
@@ -236,6 +235,9 @@ impl Hold {
         match self.lease.take() {
             Some(lease) if is_sent => lease.give_back(),
             Some(_) | None => {}
+        }
+        if let Some(permit) = &mut self.permit {
+            permit.finish(Outcome::Completed);
         }
     }
 

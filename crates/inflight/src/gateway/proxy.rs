@@ -75,6 +75,8 @@ struct Exchange {
 struct Attempts {
     sent: u32,
     unreachable: u32,
+    /// Of the unreachable, those that took the connection and closed it.
+    closed_unspoken: u32,
     failed_at: Option<ReplicaId>,
 }
 
@@ -423,6 +425,16 @@ impl Attempts {
         }
     }
 
+    /// One replica that hangs up may be dying; if all did so each time, they do not want HTTP/2.
+    fn verdict(&self, last: Fault) -> Fault {
+        match last {
+            Fault::ClosedUnspoken { address } if self.closed_unspoken == self.unreachable => {
+                Fault::NoHttp2 { address }
+            }
+            last => last,
+        }
+    }
+
     /// Decides whether the request is sent again: `Ok`, with its head if nothing of it was sent.
     fn judge(
         &mut self,
@@ -431,14 +443,15 @@ impl Attempts {
         is_repeatable: bool,
     ) -> Result<Option<Parts>, Stop> {
         let SendError { fault, processed } = error;
-        if fault.is_impatience() || matches!(fault, Fault::NoHttp2 { .. }) {
+        if fault.is_impatience() || fault.is_answer() || matches!(fault, Fault::NoHttp2 { .. }) {
             return Err(Stop::Failed(fault));
         }
         match processed {
             Processed::Unsent(request) => {
                 self.unreachable += 1;
+                self.closed_unspoken += u32::from(matches!(fault, Fault::ClosedUnspoken { .. }));
                 if self.unreachable >= UNREACHABLE_MAX {
-                    return Err(Stop::Failed(fault));
+                    return Err(Stop::Failed(self.verdict(fault)));
                 }
                 Ok(Some(request.into_parts().0))
             }

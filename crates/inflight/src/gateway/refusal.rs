@@ -97,11 +97,15 @@ pub(super) fn grpc_trailers(fault: &Fault) -> HeaderMap {
 
 fn grpc_status(fault: &Fault) -> GrpcStatus {
     match fault {
+        Fault::ClientMalformed => GrpcStatus::InvalidArgument,
         Fault::FirstByte | Fault::Idle => GrpcStatus::DeadlineExceeded,
         Fault::Connect { .. }
         | Fault::ConnectTimeout { .. }
+        | Fault::ClosedUnspoken { .. }
         | Fault::NoHttp2 { .. }
         | Fault::UnaskedUpgrade
+        | Fault::Malformed { .. }
+        | Fault::HeadTooLarge { .. }
         | Fault::Reset { .. }
         | Fault::BrokenOff
         | Fault::ClientStalled

@@ -10,6 +10,7 @@ mod gateway_cases;
 mod gateway_faults;
 mod gateway_leaving;
 mod gateway_protocols;
+mod gateway_replicas;
 mod gateway_streams;
 mod gateway_upgrades;
 mod gateway_world;

@@ -28,6 +28,9 @@ const TRUSTED_FOR: Duration = Duration::from_millis(10);
 /// Idle connections kept for one replica; more are open only while they are in use.
 const KEPT_MAX: usize = 512;
 
+/// Bytes of a response's head; of header lines hyper takes 100.
+const HEAD_MAX: usize = 256 * 1024;
+
 /// The idle connections to a replica.
 #[derive(Default)]
 pub(super) struct Pool {
@@ -86,10 +89,7 @@ pub(super) async fn send(
             Err(error) => error,
         };
         let unsent = error.take_message();
-        let fault = Fault::Reset {
-            address: endpoint.bound.address,
-            source: error.into_error(),
-        };
+        let fault = Fault::of_exchange(endpoint.bound.address, error.into_error());
         match unsent {
             Some(unsent) if !is_fresh => request = unsent,
             Some(unsent) => return Err(SendError::unsent(fault, unsent)),
@@ -158,14 +158,11 @@ impl Lease {
 async fn open(endpoint: &Endpoint) -> Result<Connection, Fault> {
     let stream = connect(endpoint).await?;
     let io = TokioIo::new(Io::new(Arc::clone(&stream), Watcher::Nobody));
-    let (sender, connection) =
-        Builder::new()
-            .handshake(io)
-            .await
-            .map_err(|source| Fault::Reset {
-                address: endpoint.bound.address,
-                source,
-            })?;
+    let (sender, connection) = Builder::new()
+        .max_buf_size(HEAD_MAX)
+        .handshake(io)
+        .await
+        .map_err(|source| Fault::of_exchange(endpoint.bound.address, source))?;
     Ok(Connection {
         sender,
         stream,
