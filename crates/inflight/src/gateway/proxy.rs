@@ -96,18 +96,18 @@ pub(super) async fn handle(
     let permit = match admit(&shared, &client, &head, caller) {
         Ok(permit) => permit,
         Err(stop) => {
-            let is_unread = !incoming.is_end_stream();
-            return Ok(answer(&stop, caller, is_unread.then_some(&*client)));
+            let upload = Upload::new(incoming, caller.is_http2);
+            return Ok(answer(&shared, &stop, caller, upload, &client));
         }
     };
     let reads_ahead = !head.headers.contains_key(header::EXPECT);
     headers::prepare_request(&mut head, caller, &client, &shared.hop);
     let exchange = Exchange {
-        shared,
+        shared: Arc::clone(&shared),
         client: Arc::clone(&client),
         open,
         permit,
-        upload: Upload::new(incoming),
+        upload: Upload::new(incoming, caller.is_http2),
         reads_ahead,
         caller,
         upgrade: upgrade.filter(|_| caller.is_upgrade),
@@ -116,7 +116,7 @@ pub(super) async fn handle(
     match exchange.run(head).await {
         Ok(response) => Ok(response),
         Err((Stop::Failed(Fault::ClientGone), _)) => Err(ClientGone),
-        Err((stop, is_unread)) => Ok(answer(&stop, caller, is_unread.then_some(&*client))),
+        Err((stop, upload)) => Ok(answer(&shared, &stop, caller, upload, &client)),
     }
 }
 
@@ -160,8 +160,14 @@ fn session(shared: &Shared, client: &Client, head: &Parts) -> SessionKey {
     })
 }
 
-/// Says why, and does not read the rest of a body that nobody wants.
-fn answer(stop: &Stop, caller: Caller, unread: Option<&Client>) -> Response<ResponseBody> {
+/// Says why, and reads the rest of a body that nobody wants for a moment only.
+fn answer(
+    shared: &Shared,
+    stop: &Stop,
+    caller: Caller,
+    upload: Option<Arc<Upload>>,
+    client: &Arc<Client>,
+) -> Response<ResponseBody> {
     let is_grpc = caller.is_grpc;
     let mut response = match stop {
         Stop::Rejected(rejection) => refusal::rejected(rejection.status, rejection.reason, is_grpc),
@@ -171,19 +177,24 @@ fn answer(stop: &Stop, caller: Caller, unread: Option<&Client>) -> Response<Resp
             refusal::failed(fault, is_grpc)
         }
     };
-    if let Some(client) = unread
-        && !caller.is_http2
-    {
-        client.linger();
-        let close = HeaderValue::from_static("close");
-        response.headers_mut().insert(header::CONNECTION, close);
+    match upload.filter(|upload| !upload.is_complete()) {
+        Some(upload) if caller.is_http2 => shared.stragglers.drain(upload, Arc::clone(client)),
+        Some(_) => {
+            client.linger();
+            let close = HeaderValue::from_static("close");
+            response.headers_mut().insert(header::CONNECTION, close);
+        }
+        None => {}
     }
     response
 }
 
 impl Exchange {
-    /// The flag of a failure says whether the client's body was not read to its end.
-    async fn run(mut self, head: Parts) -> Result<Response<ResponseBody>, (Stop, bool)> {
+    /// A failure comes with the client's body, which may not have been read to its end.
+    async fn run(
+        mut self,
+        head: Parts,
+    ) -> Result<Response<ResponseBody>, (Stop, Option<Arc<Upload>>)> {
         match self.send(head).await {
             Ok((response, lease)) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
                 self.switch(response, lease)
@@ -193,11 +204,7 @@ impl Exchange {
                 if let (Some(permit), Stop::Failed(fault)) = (&mut self.permit, &stop) {
                     permit.finish(fault.outcome());
                 }
-                let is_unread = self
-                    .upload
-                    .as_ref()
-                    .is_some_and(|upload| !upload.is_complete());
-                Err((stop, is_unread))
+                Err((stop, self.upload))
             }
         }
     }
@@ -261,8 +268,8 @@ impl Exchange {
                     *may_hold
                 });
             }
-            if upload.is_broken() {
-                return Poll::Ready(Err(Stop::Failed(Fault::ClientGone)));
+            if let Some(fault) = upload.fault() {
+                return Poll::Ready(Err(Stop::Failed(fault)));
             }
         }
         while self.pulse.poll_beat(cx).is_ready() {
@@ -287,13 +294,14 @@ impl Exchange {
         } else {
             self.wait_unsettled(Box::pin(sending)).await
         };
-        match (sent, &self.upload) {
-            (Err(error), Some(upload)) if upload.is_broken() => Err(SendError {
-                fault: Fault::ClientGone,
+        sent.map_err(|error| {
+            let of_upload = self.upload.as_ref().and_then(|upload| upload.fault());
+            let of_client = of_upload.or(self.client.is_gone().then_some(Fault::ClientGone));
+            SendError {
+                fault: of_client.unwrap_or(error.fault),
                 processed: error.processed,
-            }),
-            (sent, _) => sent,
-        }
+            }
+        })
     }
 
     /// Waits for what keeps its slot when nobody waits for it any more.
@@ -365,14 +373,14 @@ impl Exchange {
         self,
         response: Response<Incoming>,
         lease: Lease,
-    ) -> Result<Response<ResponseBody>, (Stop, bool)> {
+    ) -> Result<Response<ResponseBody>, (Stop, Option<Arc<Upload>>)> {
         let (mut head, _) = response.into_parts();
         let (Some(client), Some(replica)) = (self.upgrade, head.extensions.remove::<OnUpgrade>())
         else {
             if let Some(mut permit) = self.permit {
                 permit.finish(Fault::UnaskedUpgrade.outcome());
             }
-            return Err((Stop::Failed(Fault::UnaskedUpgrade), self.upload.is_some()));
+            return Err((Stop::Failed(Fault::UnaskedUpgrade), self.upload));
         };
         headers::prepare_response(&mut head);
         self.client.switch_to(Tunnel {
@@ -393,16 +401,15 @@ impl Exchange {
         if let Some(upload) = &self.upload {
             upload.seal();
         }
-        let is_cancellable = self.shared.config.cancellable;
+        let idle = self.shared.config.timeouts.idle;
         let hold = Hold {
             permit: self.permit,
             lease: Some(lease),
             upload: self.upload,
             client: self.client,
             _open: self.open,
-            outliving: (!is_cancellable).then(|| Arc::clone(&self.shared)),
+            shared: self.shared,
         };
-        let idle = self.shared.config.timeouts.idle;
         Response::from_parts(
             head,
             ResponseBody::relay(incoming, hold, idle, self.caller.is_grpc),

@@ -6,6 +6,7 @@
 mod connect;
 mod http1;
 mod http2;
+mod patient;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -8,6 +8,7 @@ mod api;
 mod fleet;
 mod gateway_cases;
 mod gateway_faults;
+mod gateway_framing;
 mod gateway_leaving;
 mod gateway_protocols;
 mod gateway_replicas;
