@@ -216,7 +216,7 @@ impl Exchange {
             head.method.is_safe() && head.method != Method::CONNECT && self.upload.is_none();
         let may_repeat = is_safe || self.shared.upstream.may_be_refused(self.caller);
         loop {
-            let bound = self.bound().await?;
+            let bound = self.bound(attempts.failed_at).await?;
             attempts.rest_before(bound).await;
             let spare = may_repeat.then(|| head.clone());
             let body = RequestBody::new(self.upload.as_ref());
@@ -230,7 +230,9 @@ impl Exchange {
                     .upload
                     .as_ref()
                     .is_none_or(|upload| upload.is_repeatable());
-            head = match (attempts.judge(error, is_safe, is_repeatable)?, spare) {
+            let fleet = &self.shared.fleet;
+            let judged = attempts.judge(error, is_safe, is_repeatable, || fleet.take_retry());
+            head = match (judged?, spare) {
                 (Some(unsent), _) => unsent,
                 (None, Some(spare)) => spare,
                 (None, None) => return Err(Stop::Failed(Fault::BrokenOff)),
@@ -242,12 +244,13 @@ impl Exchange {
     }
 
     /// Waits for a slot: reads a little of the body ahead, and notices a client that leaves.
-    async fn bound(&mut self) -> Result<Bound, Stop> {
+    /// One that is not counted has no slot, and goes to any replica but the one that failed.
+    async fn bound(&mut self, failed_at: Option<ReplicaId>) -> Result<Bound, Stop> {
         if self.permit.is_none() {
             return self
                 .shared
                 .fleet
-                .any_ready()
+                .any_ready(fastrand::u64(..), failed_at)
                 .ok_or(Stop::Failed(Fault::NoReplica));
         }
         poll_fn(|cx| self.poll_bound(cx)).await
@@ -448,6 +451,7 @@ impl Attempts {
         error: SendError,
         is_safe: bool,
         is_repeatable: bool,
+        take_retry: impl FnOnce() -> bool,
     ) -> Result<Option<Parts>, Stop> {
         let SendError { fault, processed } = error;
         if fault.is_impatience() || fault.is_answer() || matches!(fault, Fault::NoHttp2 { .. }) {
@@ -466,7 +470,7 @@ impl Attempts {
                 self.sent += 1;
                 let is_refused = matches!(processed, Processed::Refused);
                 let may_repeat = is_safe || (is_refused && is_repeatable);
-                if may_repeat && self.sent < SENT_MAX {
+                if may_repeat && self.sent < SENT_MAX && take_retry() {
                     Ok(None)
                 } else {
                     Err(Stop::Failed(fault))

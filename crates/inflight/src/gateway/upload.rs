@@ -65,18 +65,13 @@ enum Reading {
     Malformed,
 }
 
-/// Why a body ends before its end.
+/// Why a body ends before its end. hyper looks for a code of HTTP/2 in what it comes from, to
+/// reset the stream with it.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum CutShort {
-    /// It came no further.
-    #[error("the client broke off")]
-    Client(#[source] hyper::Error),
-    /// The client took the rest back.
-    #[error("the client stopped before the end")]
-    Withdrawn,
-    /// Another attempt, or nobody, gets it.
-    #[error("the body goes elsewhere")]
-    Superseded,
+#[error("{why}")]
+pub(super) struct CutShort {
+    why: &'static str,
+    source: h2::Error,
 }
 
 /// What a replica's connection is given as a request's body.
@@ -191,6 +186,13 @@ impl Upload {
     }
 }
 
+impl CutShort {
+    fn new(why: &'static str) -> Self {
+        let source = h2::Reason::CANCEL.into();
+        Self { why, source }
+    }
+}
+
 impl State {
     const fn fault(&self) -> Option<Fault> {
         match self.reading {
@@ -221,8 +223,10 @@ impl State {
             Poll::Ready(Some(Ok(_))) => Reading::Open,
         };
         match polled {
-            Poll::Ready(None) if is_withdrawn => Poll::Ready(Some(Err(CutShort::Withdrawn))),
-            polled => polled.map_err(CutShort::Client),
+            Poll::Ready(None) if is_withdrawn => {
+                Poll::Ready(Some(Err(CutShort::new("the client took the rest back"))))
+            }
+            polled => polled.map_err(|_| CutShort::new("the client broke off")),
         }
     }
 
@@ -344,7 +348,8 @@ impl Body for RequestBody {
                 let mut state = upload.lock();
                 if state.attempt != *attempt {
                     *is_done = true;
-                    return Poll::Ready(Some(Err(CutShort::Superseded)));
+                    let elsewhere = CutShort::new("the body goes elsewhere");
+                    return Poll::Ready(Some(Err(elsewhere)));
                 }
                 let frame = ready!(state.poll_from(cx, next, &upload.moved));
                 *is_done = match &frame {
@@ -423,8 +428,8 @@ mod tests {
         let first = stale.frame().await.unwrap().unwrap();
         assert_eq!(first.into_data().unwrap(), "a");
         let fresh = RequestBody::new(Some(&upload));
-        let refused = stale.frame().await.unwrap();
-        assert!(matches!(refused, Err(CutShort::Superseded)));
+        let refused = stale.frame().await.unwrap().unwrap_err();
+        assert_eq!(refused.to_string(), "the body goes elsewhere");
         assert!(stale.frame().await.is_none());
         let all = fresh.collect().await.unwrap();
         assert_eq!(all.trailers().unwrap()["x-t"], "c");

@@ -113,6 +113,7 @@ async fn nothing_stays_counted_when_a_third_of_a_thousand_are_cut_on_http2() {
 async fn an_echo_that_its_client_leaves_is_the_clients_doing() {
     let replica = Replica::start().await;
     let world = World::new(1, &[&replica]);
+    let mut feeds = Vec::new();
     for nth in 0..40 {
         let (feed, body) = fed();
         let mut request = get("http://fleet/echo").map(|_| body);
@@ -129,7 +130,7 @@ async fn an_echo_that_its_client_leaves_is_the_clients_doing() {
             drop(client);
             drop(response);
         }
-        drop(feed);
+        feeds.push(feed);
     }
     world.settles().await;
     let load = world.fleet.load();

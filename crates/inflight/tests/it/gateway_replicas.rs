@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use inflight_core::ReplicaId;
 use inflight_core::load::ReplicaState;
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::gateway_world::{Replica, Speaks, World, call, eventually, whole};
+use crate::gateway_world::{PATIENCE, Replica, Speaks, World, call, eventually, fed, whole};
 
 /// A replica that does with each of its connections what it is told.
 pub(crate) struct Played {
@@ -189,4 +189,176 @@ async fn whoever_gets_a_slot_gets_the_connection_that_had_it() {
     }
     assert_eq!(replica.seen.connections.load(Ordering::SeqCst), 1);
     assert_eq!(replica.seen.executing_max.load(Ordering::SeqCst), 1);
+}
+
+/// HTTP/2's frames by hand, for what its library does not let a server do.
+struct Frames(TcpStream);
+
+/// A frame's type, its stream and its payload.
+type Frame = (u8, u32, Vec<u8>);
+
+const HEADERS: u8 = 1;
+const SETTINGS: u8 = 4;
+const GOAWAY: u8 = 7;
+
+impl Frames {
+    async fn accept(mut socket: TcpStream) -> Self {
+        let mut preface = [0; 24];
+        socket.read_exact(&mut preface).await.unwrap();
+        let mut frames = Self(socket);
+        frames.write(SETTINGS, 0, 0, &[]).await;
+        frames
+    }
+
+    async fn read(&mut self) -> Option<Frame> {
+        let mut head = [0; 9];
+        self.0.read_exact(&mut head).await.ok()?;
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+        let stream = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
+        let mut payload = vec![0; usize::try_from(length).unwrap()];
+        self.0.read_exact(&mut payload).await.ok()?;
+        Some((head[3], stream, payload))
+    }
+
+    async fn write(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
+        let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+        let mut frame = length[1..].to_vec();
+        frame.extend([kind, flags]);
+        frame.extend(stream.to_be_bytes());
+        frame.extend(payload);
+        self.0.write_all(&frame).await.unwrap();
+    }
+
+    /// Answers a stream with 200 and nothing more.
+    async fn answer(&mut self, stream: u32) {
+        self.write(HEADERS, 0x5, stream, &[0x88]).await;
+    }
+}
+
+/// Five streams are open as the replica says that the fourth is its last.
+#[tokio::test]
+async fn b62_a_stream_past_the_last_is_sent_again_and_none_begins_on_the_old_connection() {
+    let began_late = Arc::new(AtomicU64::new(0));
+    let (of_replica, release) = (Arc::clone(&began_late), Arc::new(Notify::new()));
+    let released = Arc::clone(&release);
+    let replica = Played::start(move |socket, nth| {
+        let (began_late, release) = (Arc::clone(&of_replica), Arc::clone(&released));
+        async move {
+            let mut frames = Frames::accept(socket).await;
+            let mut open = 0;
+            while let Some((kind, stream, _)) = frames.read().await {
+                if kind != HEADERS {
+                    continue;
+                }
+                if nth > 0 {
+                    frames.answer(stream).await;
+                    continue;
+                }
+                open += 1;
+                if open == 5 {
+                    let last_and_no_error = [0, 0, 0, 7, 0, 0, 0, 0];
+                    frames.write(GOAWAY, 0, 0, &last_and_no_error).await;
+                    release.notified().await;
+                    for stream in [1, 3, 5, 7] {
+                        frames.answer(stream).await;
+                    }
+                } else if open > 5 {
+                    began_late.fetch_add(1, Ordering::SeqCst);
+                }
+            }
+        }
+    })
+    .await;
+    let world = World::new(10, &[]);
+    replica.join(&world, 0);
+    let client = Arc::new(world.http2().await);
+    let mut calls = Vec::new();
+    for _ in 0..5 {
+        let client = Arc::clone(&client);
+        calls.push(tokio::spawn(async move {
+            client.send(call("/x")).await.status()
+        }));
+    }
+    eventually(|| replica.connections() == 2).await;
+    assert_eq!(client.send(call("/x")).await.status(), 200);
+    eventually(|| world.fleet.load().in_flight == 4).await;
+    release.notify_one();
+    for call in calls {
+        assert_eq!(call.await.unwrap(), 200);
+    }
+    world.settles().await;
+    let load = world.fleet.load();
+    assert_eq!((load.arrivals, load.completed), (6, 6));
+    assert_eq!(began_late.load(Ordering::SeqCst), 0);
+    assert_eq!(replica.connections(), 2);
+}
+
+/// In three ways: half-closed, while it still sends, and in the middle of the answer.
+#[tokio::test]
+async fn b74_a_client_that_leaves_cancels_its_stream_at_the_replica() {
+    let cancelled = Arc::new(AtomicU64::new(0));
+    let of_replica = Arc::clone(&cancelled);
+    let replica = Played::start(move |socket, _| {
+        let cancelled = Arc::clone(&of_replica);
+        async move {
+            let mut connection = h2::server::handshake(socket).await.unwrap();
+            while let Some(Ok((request, mut respond))) = connection.accept().await {
+                let cancelled = Arc::clone(&cancelled);
+                tokio::spawn(async move {
+                    let mut begun = (request.uri().path() == "/answered").then(|| {
+                        respond
+                            .send_response(http::Response::new(()), false)
+                            .unwrap()
+                    });
+                    let reset = std::future::poll_fn(|cx| match &mut begun {
+                        Some(stream) => stream.poll_reset(cx),
+                        None => respond.poll_reset(cx),
+                    });
+                    let reason = tokio::time::timeout(PATIENCE, reset).await.unwrap();
+                    assert_eq!(reason.unwrap(), h2::Reason::CANCEL);
+                    cancelled.fetch_add(1, Ordering::SeqCst);
+                    drop(request);
+                });
+            }
+        }
+    })
+    .await;
+    let world = World::new(10, &[]);
+    replica.join(&world, 0);
+    for (nth, path) in (0..).zip(["/half-closed", "/sending", "/answered"]) {
+        for leaves_whole in [false, true] {
+            let client = world.http2().await;
+            let (feed, body) = fed();
+            let mut request = call(path);
+            if path == "/sending" {
+                request = request.map(|_| body);
+            }
+            let mut sender = client.sender.clone();
+            let mut sent = Box::pin(sender.send_request(request));
+            if path == "/answered" {
+                let response = sent.await.unwrap();
+                assert_eq!(world.fleet.load().in_flight, 1);
+                if leaves_whole {
+                    drop(client);
+                }
+                drop(response);
+            } else {
+                drop(feed.try_send("part".into()));
+                let pause = tokio::time::sleep(Duration::from_millis(100));
+                tokio::select! {
+                    _ = &mut sent => panic!("answered"),
+                    () = pause => {}
+                }
+                assert_eq!(world.fleet.load().in_flight, 1);
+                if leaves_whole {
+                    drop(client);
+                }
+                drop(sent);
+            }
+            let count = nth * 2 + 1 + u64::from(leaves_whole);
+            eventually(|| cancelled.load(Ordering::SeqCst) == count).await;
+            world.settles().await;
+        }
+    }
+    assert_eq!(world.fleet.load().client_gone, 6);
 }
