@@ -437,12 +437,12 @@ impl Attempts {
 
     /// One replica that hangs up may be dying; if all did so each time, they do not want HTTP/2.
     fn verdict(&self, last: Fault) -> Fault {
-        match last {
-            Fault::ClosedUnspoken { address } if self.closed_unspoken == self.unreachable => {
-                Fault::NoHttp2 { address }
-            }
-            last => last,
+        if let Fault::ClosedUnspoken { address } = last
+            && self.closed_unspoken == self.unreachable
+        {
+            return Fault::NoHttp2 { address };
         }
+        last
     }
 
     /// Decides whether the request is sent again: `Ok`, with its head if nothing of it was sent.

@@ -222,12 +222,10 @@ impl State {
             Poll::Ready(Some(Ok(_))) if self.incoming.is_end_stream() => Reading::Ended,
             Poll::Ready(Some(Ok(_))) => Reading::Open,
         };
-        match polled {
-            Poll::Ready(None) if is_withdrawn => {
-                Poll::Ready(Some(Err(CutShort::new("the client took the rest back"))))
-            }
-            polled => polled.map_err(|_| CutShort::new("the client broke off")),
+        if is_withdrawn && matches!(polled, Poll::Ready(None)) {
+            return Poll::Ready(Some(Err(CutShort::new("the client took the rest back"))));
         }
+        polled.map_err(|_| CutShort::new("the client broke off"))
     }
 
     fn keep_trailers(&mut self, frame: Frame<Bytes>) -> Option<Bytes> {

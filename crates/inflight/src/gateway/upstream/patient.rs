@@ -44,12 +44,15 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Patient<T> {
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = ready!(Pin::new(&mut self.get_mut().0).poll_write_vectored(cx, bufs));
-        Poll::Ready(written.or_else(|error| match error.kind() {
-            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => {
-                Ok(bufs.iter().map(|buf| buf.len()).sum())
-            }
-            _ => Err(error),
-        }))
+        let is_closed = written.as_ref().is_err_and(|error| {
+            let kind = error.kind();
+            kind == io::ErrorKind::BrokenPipe || kind == io::ErrorKind::ConnectionReset
+        });
+        Poll::Ready(if is_closed {
+            Ok(bufs.iter().map(|buf| buf.len()).sum())
+        } else {
+            written
+        })
     }
 
     fn is_write_vectored(&self) -> bool {
