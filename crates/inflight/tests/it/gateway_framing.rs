@@ -314,6 +314,22 @@ async fn an_early_answer_reaches_a_client_that_reads_only_when_it_has_sent_all()
 }
 
 #[tokio::test]
+async fn b06_what_a_replica_refuses_is_not_in_flight_afterwards() {
+    const ASKED: u64 = 136;
+    let replica = refusing().await;
+    let world = of_one(&replica);
+    for _ in 0..ASKED {
+        let request = post("/x", vec![0; 20_000]);
+        assert_eq!(world.http1().await.send(request).await.status(), 413);
+    }
+    world.settles().await;
+    let load = world.fleet.load();
+    let ended = load.completed + load.client_gone;
+    assert_eq!((load.arrivals, ended), (ASKED, ASKED));
+    assert_eq!(load.refused.total(), 0);
+}
+
+#[tokio::test]
 async fn an_early_answer_does_not_reset_a_stream_that_is_about_to_end() {
     let replica = refusing().await;
     let refuses = of_one(&replica);
