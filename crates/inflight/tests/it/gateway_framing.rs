@@ -284,6 +284,8 @@ async fn refusing() -> Played {
             body.len()
         );
         socket.write_all(answer.as_bytes()).await.unwrap();
+        // Closed over unread bytes at once, TCP itself may throw the answer away.
+        tokio::time::sleep(Duration::from_millis(50)).await;
     })
     .await
 }
