@@ -149,6 +149,8 @@ pub struct GatewaySettings {
     pub limits: LimitSettings,
     /// Paths, compared as a whole, that are neither counted nor held.
     pub ignore_paths: Vec<String>,
+    /// Whether a replica stops working on a request whose client left.
+    pub cancellable: bool,
 }
 
 /// What is spoken with replicas.

@@ -114,7 +114,7 @@ pub(super) fn gateway(fleet: &FleetConfig) -> GatewayConfig {
             config::SessionBy::Header(name) => SessionBy::Header(name.clone()),
         },
         first_calls: fleet.first_calls.clone(),
-        cancellable: true,
+        cancellable: settings.cancellable,
     }
 }
 
@@ -205,4 +205,35 @@ pub(super) fn process(
             )
         })
         .with_context(|| format!("fleet {}", fleet.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::config::{Config, Surroundings};
+
+    /// How such a gateway behaves is a test of the gateway, of the same name.
+    #[test]
+    fn b05_a_replica_that_cannot_be_cancelled_is_one_to_the_gateway() {
+        for (key, is_cancellable) in [
+            ("", true),
+            (", cancellable: true", true),
+            (", cancellable: false", false),
+        ] {
+            let text = format!(
+                "version: 1\nfleets: [{{ name: a, slots: 1, replicas: {{ max: 1 }}, \
+                 source: {{ gateway: {{ listen: 127.0.0.1:1{key} }} }}, \
+                 endpoints: {{ static: ['127.0.0.1:2'] }} }}]\n"
+            );
+            let path = Path::new("inflight.yaml");
+            let config = Config::from_text(path, &text, &Surroundings::Elsewhere).unwrap();
+            assert_eq!(
+                gateway(&config.fleets[0]).cancellable,
+                is_cancellable,
+                "{key}"
+            );
+        }
+    }
 }
