@@ -1,0 +1,3 @@
+//! Where numbers about a fleet come from that its own gateway does not know.
+
+pub mod text_format;
