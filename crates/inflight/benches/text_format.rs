@@ -14,15 +14,26 @@ fn page() -> String {
     let mut page = String::new();
     for cluster in 0..50 {
         let label = format!("envoy_cluster_name=\"inference_server_{cluster}\"");
-        for counter in ["upstream_rq_total", "upstream_cx_total", "upstream_rq_retry"] {
+        for counter in [
+            "upstream_rq_total",
+            "upstream_cx_total",
+            "upstream_rq_retry",
+        ] {
             let name = format!("envoy_cluster_{counter}");
             writeln!(page, "# TYPE {name} counter").unwrap();
             writeln!(page, "{name}{{{label}}} {}", cluster * 1_234_567).unwrap();
         }
         let name = "envoy_cluster_upstream_rq_time";
         writeln!(page, "# TYPE {name} histogram").unwrap();
-        for le in ["0.5", "1", "5", "10", "25", "50", "100", "250", "1000", "+Inf"] {
-            writeln!(page, "{name}_bucket{{{label},le=\"{le}\"}} {}", cluster * 91).unwrap();
+        for le in [
+            "0.5", "1", "5", "10", "25", "50", "100", "250", "1000", "+Inf",
+        ] {
+            writeln!(
+                page,
+                "{name}_bucket{{{label},le=\"{le}\"}} {}",
+                cluster * 91
+            )
+            .unwrap();
         }
         writeln!(page, "{name}_sum{{{label}}} {}.0625", cluster * 7_777).unwrap();
         writeln!(page, "{name}_count{{{label}}} {}", cluster * 91).unwrap();

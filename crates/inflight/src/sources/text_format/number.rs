@@ -40,9 +40,16 @@ mod tests {
             ("1e400", f64::INFINITY),
         ] {
             let read = parse(text).unwrap();
-            assert!(read.total_cmp(&value).is_eq() || text == "-0", "{text}: {read}");
+            assert!(
+                read.total_cmp(&value).is_eq() || text == "-0",
+                "{text}: {read}"
+            );
         }
-        assert!(["NaN", "nan", "NAN"].iter().all(|text| parse(text).unwrap().is_nan()));
+        assert!(
+            ["NaN", "nan", "NAN"]
+                .iter()
+                .all(|text| parse(text).unwrap().is_nan())
+        );
         for text in ["", "0x1p3", "1_000", "1,5", "--1", "1e", "abc", "１"] {
             assert_eq!(parse(text), None, "{text}");
         }

@@ -28,7 +28,11 @@ fn read_in(page: &[u8], end: End, size: usize) -> Result<Vec<String>, TextError>
 fn read(page: &str, end: End) -> Result<Vec<String>, TextError> {
     let whole = read_in(page.as_bytes(), end, page.len());
     for size in [1, 2, 7] {
-        assert_eq!(read_in(page.as_bytes(), end, size), whole, "in chunks of {size}");
+        assert_eq!(
+            read_in(page.as_bytes(), end, size),
+            whole,
+            "in chunks of {size}"
+        );
     }
     whole
 }
@@ -61,9 +65,15 @@ fn b24_blanks_tabs_commas_and_line_ends_are_taken_as_they_come() {
         ("name{a=\"b\"}1\n", "name{a=b} 1"),
         ("name 1", "name{} 1"),
         ("name 1 1395066363000\n", "name{} 1"),
-        ("name 1 1395066363.25 # {trace_id=\"x\"} 0.67 1395066363\n", "name{} 1"),
+        (
+            "name 1 1395066363.25 # {trace_id=\"x\"} 0.67 1395066363\n",
+            "name{} 1",
+        ),
         ("name 1 # {} 0.67\n", "name{} 1"),
-        ("ns:name:sum{le=\"+Inf\"} +Inf\n", "ns:name:sum{le=+Inf} inf"),
+        (
+            "ns:name:sum{le=\"+Inf\"} +Inf\n",
+            "ns:name:sum{le=+Inf} inf",
+        ),
         ("\n\n\r\n# TYPE name gauge\n#\nname 1\n\n", "name{} 1"),
         ("{\"a name\",b=\"c\"} 1\n", "a name{b=c} 1"),
         ("name{\"a label\"=\"c\"} 1\n", "name{a label=c} 1"),
@@ -129,7 +139,11 @@ fn b22_a_page_that_is_cut_is_dropped_whole_and_the_next_is_taken() {
     for cut in 0..page.len() {
         let read = read(&page[..cut], End::Marked);
         // Only the line feed after the mark may be missing.
-        assert_eq!(read.is_ok(), cut + 1 == page.len(), "cut at {cut}: {read:?}");
+        assert_eq!(
+            read.is_ok(),
+            cut + 1 == page.len(),
+            "cut at {cut}: {read:?}"
+        );
     }
     assert_eq!(read(page, End::Marked), Ok(whole.clone()));
     assert_eq!(read(page, End::Closed), Ok(whole));
@@ -167,7 +181,9 @@ fn labels_are_found_by_name() {
     let take = |sample: &Sample<'_>| {
         found = sample.labels().value("le").map(|le| le == *"0.5");
     };
-    reader.feed(b"h_bucket{a=\"1\",le=\"0.5\"} 7\n", take).unwrap();
+    reader
+        .feed(b"h_bucket{a=\"1\",le=\"0.5\"} 7\n", take)
+        .unwrap();
     assert_eq!(found, Some(true));
 }
 
