@@ -20,14 +20,14 @@ use axum::routing::get;
 pub use listener::{AdminListener, ListenError};
 
 use crate::clock::Clock;
-use crate::fleet::Fleet;
+use crate::fleet::{Member, Roster};
 use failure::Failure;
 
 /// What the admin API shows.
 #[derive(Clone)]
 pub struct Api {
-    /// The fleets, in the order of the configuration.
-    pub fleets: Vec<Arc<Fleet>>,
+    /// The fleets, which may change at any time.
+    pub roster: Arc<Roster>,
     /// The clock that the fleets' timestamps are of.
     pub clock: Clock,
 }
@@ -46,17 +46,16 @@ impl Api {
             .with_state(Arc::new(self))
     }
 
-    fn fleet(&self, name: &str) -> Result<&Arc<Fleet>, Failure> {
-        self.fleets
-            .iter()
-            .find(|fleet| fleet.name() == name)
-            .ok_or_else(|| {
-                let known: Vec<_> = self.fleets.iter().map(|fleet| fleet.name()).collect();
-                Failure::not_found(format!(
-                    "no fleet {name:?}; the fleets are: {}",
-                    known.join(", ")
-                ))
-            })
+    fn member(&self, name: &str) -> Result<Member, Failure> {
+        let members = self.roster.members();
+        let found = members.iter().find(|member| member.fleet.name() == name);
+        found.cloned().ok_or_else(|| {
+            let known: Vec<_> = members.iter().map(|member| member.fleet.name()).collect();
+            Failure::not_found(format!(
+                "no fleet {name:?}; the fleets are: {}",
+                known.join(", ")
+            ))
+        })
     }
 }
 

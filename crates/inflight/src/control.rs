@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
 use crate::fleet::Fleet;
-use crate::ports::{ReplicaChange, TargetCommand, TargetEvent};
+use crate::ports::{FleetSettings, Order, ReplicaChange, TargetCommand, TargetEvent};
 
 /// How often the load is read between decisions: fine enough for the shortest window (6 s).
 const READ_EVERY: Duration = Duration::from_secs(2);
@@ -30,6 +30,8 @@ enum Event {
     Changed,
     /// A replica changed.
     Target(TargetEvent),
+    /// Somebody asks for something.
+    Order(Order),
     /// The target ended; nothing changes the fleet any more.
     TargetGone,
     /// We stop.
@@ -63,17 +65,12 @@ pub struct Control {
 impl Control {
     /// Builds the loop; [`Control::run`] runs it.
     #[must_use]
-    pub fn new(
-        fleet: Arc<Fleet>,
-        scaler: Scaler,
-        decide_every: Duration,
-        target: Option<TargetLink>,
-    ) -> Self {
+    pub fn new(fleet: Arc<Fleet>, scaler: Scaler, target: Option<TargetLink>) -> Self {
         let now = fleet.clock().now();
         Self {
             fleet,
+            decide_every: scaler.config().policy.tick(),
             scaler,
-            decide_every,
             target,
             started: Vec::new(),
             drained: Vec::new(),
@@ -83,13 +80,14 @@ impl Control {
     }
 
     /// Runs until `stop` fires; then tells the target to stop and returns once it has ended.
-    pub async fn run(mut self, mut stop: oneshot::Receiver<()>) {
+    pub async fn run(mut self, mut orders: mpsc::Receiver<Order>, mut stop: oneshot::Receiver<()>) {
         loop {
-            match self.next_event(&mut stop).await {
+            match self.next_event(&mut orders, &mut stop).await {
                 Event::Tick => self.on_tick(),
                 Event::Timeout => self.fleet.on_timeout(),
                 Event::Changed => self.on_changed(),
                 Event::Target(event) => self.on_target(event),
+                Event::Order(order) => self.on_order(order),
                 Event::TargetGone => {
                     warn!(
                         fleet = self.fleet.name(),
@@ -103,7 +101,11 @@ impl Control {
         self.stop_target().await;
     }
 
-    async fn next_event(&mut self, stop: &mut oneshot::Receiver<()>) -> Event {
+    async fn next_event(
+        &mut self,
+        orders: &mut mpsc::Receiver<Order>,
+        stop: &mut oneshot::Receiver<()>,
+    ) -> Event {
         let clock = self.fleet.clock();
         let tick = Instant::from_std(clock.instant(self.next_tick));
         let timeout = self
@@ -119,6 +121,7 @@ impl Control {
         tokio::select! {
             _ = stop => Event::Stop,
             event = target => event.map_or(Event::TargetGone, Event::Target),
+            Some(order) = orders.recv() => Event::Order(order),
             () = self.fleet.changed() => Event::Changed,
             () = sleep_until(timeout.unwrap_or(tick)), if timeout.is_some() => Event::Timeout,
             () = sleep_until(tick) => Event::Tick,
@@ -239,6 +242,24 @@ impl Control {
                 self.fleet.remove_endpoint(replica);
             }
         }
+    }
+
+    fn on_order(&mut self, order: Order) {
+        match order {
+            Order::Configure { settings, done } => {
+                self.configure(*settings);
+                // Whoever asked may be gone.
+                done.send(()).ok();
+            }
+        }
+    }
+
+    /// The next decision is by the new settings, and at once.
+    fn configure(&mut self, settings: FleetSettings) {
+        let now = self.observe();
+        self.decide_every = settings.scaling.policy.tick();
+        self.scaler.set_config(now, settings.scaling);
+        self.decide(now);
     }
 
     async fn stop_target(&mut self) {

@@ -5,9 +5,11 @@
 
 mod board;
 mod permit;
+mod roster;
 mod timings;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
@@ -20,6 +22,7 @@ use tokio::sync::Notify;
 
 pub use board::{Board, DECISIONS_KEPT, DecisionCounts};
 pub use permit::{Bound, Permit};
+pub use roster::{Member, Roster};
 pub use timings::Timings;
 
 use crate::clock::Clock;
@@ -274,6 +277,14 @@ impl Fleet {
     /// A panic while the lock was held is a fault of ours that one request met; the fleet goes on.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Fleet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fleet")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
     }
 }
 

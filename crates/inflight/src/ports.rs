@@ -1,11 +1,35 @@
-//! What passes between the parts of the shell: a target's commands and events.
+//! What passes between the parts of the shell: orders to a control loop, a target's commands and
+//! events.
 //!
 //! Sources and targets never import each other; they meet the control loop through these types.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use inflight_core::scaling::ScalingConfig;
 use inflight_core::{ReplicaId, Replicas};
+use tokio::sync::oneshot;
+
+/// What somebody other than its own clock asks of a control loop.
+///
+/// Each carries where its answer goes; whoever asked may have stopped listening.
+#[derive(Debug)]
+pub enum Order {
+    /// From here on the fleet is run by these settings.
+    Configure {
+        /// What changes.
+        settings: Box<FleetSettings>,
+        /// Told once they are in force.
+        done: oneshot::Sender<()>,
+    },
+}
+
+/// What of a fleet's configuration its control loop keeps.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FleetSettings {
+    /// How its size is decided.
+    pub scaling: ScalingConfig,
+}
 
 /// What the control loop tells a target.
 #[derive(Clone, Debug, PartialEq, Eq)]

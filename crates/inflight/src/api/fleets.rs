@@ -16,7 +16,8 @@ const LIMIT_DEFAULT: usize = 50;
 /// Shows every fleet, in the order of the configuration.
 pub(super) async fn list(State(api): State<Arc<Api>>) -> Json<wire::Fleets> {
     let fleets = api
-        .fleets
+        .roster
+        .fleets()
         .iter()
         .map(|fleet| mapping::fleet(fleet, api.clock))
         .collect();
@@ -28,8 +29,8 @@ pub(super) async fn one(
     State(api): State<Arc<Api>>,
     name: Result<Path<String>, PathRejection>,
 ) -> Result<Json<wire::Fleet>, Failure> {
-    let fleet = api.fleet(&path(name)?)?;
-    Ok(Json(mapping::fleet(fleet, api.clock)))
+    let fleet = api.member(&path(name)?)?.fleet;
+    Ok(Json(mapping::fleet(&fleet, api.clock)))
 }
 
 /// Shows a fleet's last decisions, the newest first.
@@ -38,7 +39,7 @@ pub(super) async fn decisions(
     name: Result<Path<String>, PathRejection>,
     query: Result<Query<Vec<(String, String)>>, QueryRejection>,
 ) -> Result<Json<wire::Decisions>, Failure> {
-    let fleet = api.fleet(&path(name)?)?;
+    let fleet = api.member(&path(name)?)?.fleet;
     let Query(query) = query.map_err(|rejected| Failure::bad_request(rejected.body_text()))?;
     let limit = limit(&query).map_err(Failure::bad_request)?;
     let board = fleet.board();

@@ -17,7 +17,8 @@ pub(super) async fn alive() -> &'static str {
 /// Answers 200 once every fleet's gateway listens and its first decision was made, and 503 with
 /// what is missing until then.
 pub(super) async fn ready(State(api): State<Arc<Api>>) -> (StatusCode, Json<wire::Readiness>) {
-    let missing: Vec<_> = api.fleets.iter().flat_map(|fleet| missing(fleet)).collect();
+    let fleets = api.roster.fleets();
+    let missing: Vec<_> = fleets.iter().flat_map(|fleet| missing(fleet)).collect();
     let ready = missing.is_empty();
     let status = if ready {
         StatusCode::OK

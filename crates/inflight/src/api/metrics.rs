@@ -36,7 +36,7 @@ const END: &str = "# EOF\n";
 /// `inflight_requests` and the counter `inflight_requests_total` would be one family of two
 /// types, which strict parsers refuse.
 pub(super) async fn page(State(api): State<Arc<Api>>) -> Result<impl IntoResponse, Failure> {
-    let text = encode(&api.fleets, api.clock)
+    let text = encode(&api.roster.fleets(), api.clock)
         .map_err(|_| Failure::internal("the metrics page could not be written".to_owned()))?;
     Ok((
         [(header::CONTENT_TYPE, prometheus_text::CONTENT_TYPE)],

@@ -16,6 +16,7 @@ use crate::config::{
     self, AdmissionSettings, CloseWhen, FleetConfig, PolicySettings, StaffingProfile, StepSettings,
 };
 use crate::gateway::{GatewayConfig, Limits, ModelRoute, SessionBy, Timeouts, UpstreamProtocol};
+use crate::ports::FleetSettings;
 use crate::targets::process::{ProcessConfig, ProcessSettings, ReadyProbe};
 
 /// What the gate is given when it is switched off and reads it nowhere.
@@ -108,8 +109,14 @@ pub(super) fn gateway(fleet: &FleetConfig) -> GatewayConfig {
     }
 }
 
-/// Returns what a fleet's scaler takes.
-pub(super) fn scaling(fleet: &FleetConfig) -> anyhow::Result<ScalingConfig> {
+/// Returns what a fleet's control loop keeps.
+pub(super) fn settings(fleet: &FleetConfig) -> anyhow::Result<FleetSettings> {
+    Ok(FleetSettings {
+        scaling: scaling(fleet)?,
+    })
+}
+
+fn scaling(fleet: &FleetConfig) -> anyhow::Result<ScalingConfig> {
     let settings = &fleet.scaling;
     let policy = match settings.policy {
         PolicySettings::Staffing {

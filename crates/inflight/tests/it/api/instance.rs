@@ -12,7 +12,7 @@ use http_body_util::{BodyExt, Empty};
 use hyper_util::rt::TokioIo;
 use inflight::api::{AdminListener, Api};
 use inflight::clock::Clock;
-use inflight::fleet::{Board, Fleet};
+use inflight::fleet::{Board, Fleet, Member, Roster};
 use inflight_core::admission::{
     AdmissionConfig, AdmissionScope, Arrival, Gate, GateConfig, ModelConfig, QueueBounds, When,
 };
@@ -20,7 +20,7 @@ use inflight_core::load::Estimate;
 use inflight_core::scaling::{ConcurrencyFinding, Finding};
 use inflight_core::{Decision, Input, ModelIndex, Reason, Replicas, Slots, Timestamp};
 use tokio::net::TcpStream;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 /// An address that is only shown to the gate.
@@ -30,7 +30,7 @@ pub(crate) const NOWHERE: SocketAddr =
 /// A served admin API.
 pub(crate) struct Instance {
     pub(crate) address: SocketAddr,
-    api: Api,
+    fleets: Vec<Arc<Fleet>>,
     stop: oneshot::Sender<()>,
     served: JoinHandle<()>,
 }
@@ -45,24 +45,31 @@ pub(crate) struct Answer {
 impl Instance {
     pub(crate) async fn start(names: &[&str]) -> Self {
         let clock = Clock::start();
-        let fleets = names.iter().map(|name| fleet_named(name, clock)).collect();
-        let api = Api { fleets, clock };
+        let fleets: Vec<_> = names.iter().map(|name| fleet_named(name, clock)).collect();
+        let roster = Arc::new(Roster::default());
+        // Nobody takes orders: what is shown needs no control loop.
+        let member = |fleet: &Arc<Fleet>| Member {
+            fleet: Arc::clone(fleet),
+            orders: mpsc::channel(1).0,
+        };
+        roster.replace(fleets.iter().map(member).collect());
+        let api = Api { roster, clock };
         let listener = AdminListener::bind((Ipv4Addr::LOCALHOST, 0).into())
             .await
             .unwrap();
         let address = listener.address();
         let (stop, stopped) = oneshot::channel::<()>();
-        let served = listener.serve(api.clone(), async { stopped.await.unwrap_or_default() });
+        let served = listener.serve(api, async { stopped.await.unwrap_or_default() });
         Self {
             address,
-            api,
+            fleets,
             stop,
             served: tokio::spawn(served),
         }
     }
 
     pub(crate) fn fleet(&self, index: usize) -> &Arc<Fleet> {
-        &self.api.fleets[index]
+        &self.fleets[index]
     }
 
     pub(crate) fn url(&self) -> String {
