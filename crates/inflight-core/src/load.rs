@@ -13,5 +13,5 @@ pub use estimate::{ESTIMATE_WINDOW, Estimate};
 pub use freshness::{Estimator, Missing, Term};
 pub use in_flight::InFlight;
 pub use observation::{Level, ModelLoad, Observation, ReplicaRow, ReplicaState, ReplicaView};
-pub use sum::{Counted, Counts, InstanceId, PeerId, PeerView, Standing, Sum};
+pub use sum::{Counted, InstanceId, ModelCounts, PeerId, PeerView, Standing, Sum};
 pub use window::{Activity, History, Quantity, Unknown};

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::http::Uri;
 use axum::routing::get;
+use inflight_core::load::InstanceId;
 
 pub use listener::{AdminListener, ListenError};
 
@@ -28,8 +29,10 @@ use failure::Failure;
 pub struct Api {
     /// The fleets, which may change at any time.
     pub roster: Arc<Roster>,
-    /// The clock that the fleets' timestamps are of.
+    /// The clock that the fleets' timestamps are of; it starts with this process.
     pub clock: Clock,
+    /// This run of this instance, by which others tell its counters apart.
+    pub instance: InstanceId,
 }
 
 impl Api {

@@ -53,12 +53,12 @@ pub struct Counted {
     /// How many replicas it sees ready; `None` where it does not tell.
     pub ready: Option<Replicas>,
     /// One row for each model, in the order of the configuration.
-    pub models: Vec<Counts>,
+    pub models: Vec<ModelCounts>,
 }
 
 /// The counters of one model; the totals are cumulative from the instance's start.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Counts {
+pub struct ModelCounts {
     /// Requests executing at that moment.
     pub executing: f64,
     /// Requests queued at that moment.
@@ -361,7 +361,7 @@ fn unknown(missing: Missing) -> ModelLoad {
 fn counted(instance: InstanceId, own: &Observation) -> Counted {
     let total = |term: Term<f64>| term.known().unwrap_or(0.0);
     let level = |term: Term<Occupancy>| term.known().map_or(0.0, Occupancy::get);
-    let counts = |load: &ModelLoad| Counts {
+    let counts = |load: &ModelLoad| ModelCounts {
         executing: level(load.executing.now),
         queued: level(load.queued.now),
         executing_seconds: total(load.executing.integral),

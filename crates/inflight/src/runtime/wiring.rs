@@ -17,6 +17,7 @@ use crate::config::{
 };
 use crate::gateway::{GatewayConfig, Limits, ModelRoute, SessionBy, Timeouts, UpstreamProtocol};
 use crate::ports::FleetSettings;
+use crate::sources::PeersConfig;
 use crate::targets::process::{ProcessConfig, ProcessSettings, ReadyProbe};
 
 /// What the gate is given when it is switched off and reads it nowhere.
@@ -70,11 +71,11 @@ pub(super) fn gate(fleet: &FleetConfig) -> GateConfig {
     }
 }
 
-/// Returns what a fleet's gateway takes.
-pub(super) fn gateway(fleet: &FleetConfig) -> GatewayConfig {
-    let settings = &fleet.gateway;
+/// Returns what a fleet's gateway takes, if it has one.
+pub(super) fn gateway(fleet: &FleetConfig) -> Option<GatewayConfig> {
+    let settings = fleet.gateway.as_ref()?;
     let (timeouts, limits) = (settings.timeouts, settings.limits);
-    GatewayConfig {
+    Some(GatewayConfig {
         listen: settings.listen.value,
         upstream: match settings.upstream {
             config::Upstream::Auto => UpstreamProtocol::Auto,
@@ -106,7 +107,20 @@ pub(super) fn gateway(fleet: &FleetConfig) -> GatewayConfig {
         },
         first_calls: fleet.first_calls.clone(),
         cancellable: true,
-    }
+    })
+}
+
+/// Returns which peers a fleet's source asks, if it has any.
+pub(super) fn peers(fleet: &FleetConfig) -> Option<PeersConfig> {
+    let settings = fleet.peers.clone()?;
+    Some(PeersConfig {
+        listed: settings.listed,
+        dns: settings.dns,
+        fleet: settings.fleet,
+        models: fleet.models.iter().map(|row| row.name.clone()).collect(),
+        every: settings.every,
+        timeout: settings.timeout,
+    })
 }
 
 /// Returns what a fleet's control loop keeps.

@@ -1,7 +1,7 @@
 //! The admin API and `inflight status` over real HTTP.
 
 mod documents;
-pub(crate) mod instance;
+pub(crate) pub(crate) mod instance;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

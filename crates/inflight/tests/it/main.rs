@@ -16,4 +16,5 @@ mod gateway_world;
 mod process_target;
 mod product;
 mod serve;
+mod sources;
 mod tidy;

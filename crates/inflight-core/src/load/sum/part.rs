@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::{Counted, Counts};
+use super::{Counted, ModelCounts};
 use crate::time::Timestamp;
 use crate::units::Replicas;
 
@@ -29,7 +29,7 @@ pub(super) struct Totals([f64; COUNT]);
 pub(super) struct Part {
     points: VecDeque<Point>,
     /// What was read last, as the instance told it; empty before the first reading.
-    raw: Vec<Counts>,
+    raw: Vec<ModelCounts>,
     read_at: Timestamp,
     ready: Option<Replicas>,
     /// Whether the newest point is held, so that nobody knows what the instance counted until then.
@@ -70,7 +70,7 @@ impl Totals {
         totals
     }
 
-    fn of(counts: &Counts) -> Self {
+    fn of(counts: &ModelCounts) -> Self {
         let mut totals = [0.0; COUNT];
         totals[IN_FLIGHT] = counts.executing_seconds + counts.queued_seconds;
         totals[EXECUTING] = counts.executing_seconds;
@@ -82,7 +82,7 @@ impl Totals {
     }
 
     /// Adds by how much an instance's counters grew.
-    fn add_growth(&mut self, before: &Counts, after: &Counts) {
+    fn add_growth(&mut self, before: &ModelCounts, after: &ModelCounts) {
         let growth = Self::of(after).0.into_iter().zip(Self::of(before).0);
         for (total, (after, before)) in self.0.iter_mut().zip(growth) {
             *total += (after - before).max(0.0);
@@ -104,7 +104,7 @@ impl Part {
         let models = vec![Totals::default(); model_count];
         Self {
             points: VecDeque::from([Point { at, models }]),
-            raw: vec![Counts::default(); model_count],
+            raw: vec![ModelCounts::default(); model_count],
             read_at: at,
             ready: None,
             is_held: false,
@@ -140,7 +140,7 @@ impl Part {
         self.read_at = at;
         self.ready = counted.ready;
         self.raw.clone_from(&counted.models);
-        self.raw.resize(newest.len(), Counts::default());
+        self.raw.resize(newest.len(), ModelCounts::default());
         if at >= newest_at {
             self.push(Point { at, models });
         } else if let Some(point) = self.points.back_mut() {
@@ -187,7 +187,7 @@ impl Part {
             .unwrap_or_default()
     }
 
-    pub(super) fn level(&self, model: usize) -> Counts {
+    pub(super) fn level(&self, model: usize) -> ModelCounts {
         self.raw.get(model).copied().unwrap_or_default()
     }
 
@@ -244,8 +244,8 @@ impl Part {
 }
 
 /// Tells whether one of the counters fell, which those of one run never do.
-fn fell(before: &[Counts], after: &[Counts]) -> bool {
-    let totals = |counts: &Counts| Totals::of(counts).0;
+fn fell(before: &[ModelCounts], after: &[ModelCounts]) -> bool {
+    let totals = |counts: &ModelCounts| Totals::of(counts).0;
     before.iter().zip(after).any(|(before, after)| {
         let mut pairs = totals(before).into_iter().zip(totals(after));
         pairs.any(|(before, after)| after < before)

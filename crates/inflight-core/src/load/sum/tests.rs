@@ -26,7 +26,7 @@ impl Gateway {
             instance: InstanceId(self.id),
             uptime: Duration::from_secs_f64(uptime),
             ready: Some(Replicas::new(4)),
-            models: vec![Counts {
+            models: vec![ModelCounts {
                 executing: self.executing,
                 queued: 0.0,
                 executing_seconds: self.executing * uptime,

@@ -46,9 +46,9 @@ fn series(page: &str) -> BTreeSet<&str> {
 fn the_series_of_a_removed_fleet_vanish() {
     let clock = Clock::start();
     let (kept, removed) = (fleet("kept", clock), fleet("removed", clock));
-    let alone = encode(&[Arc::clone(&kept)], clock).unwrap();
-    let both = encode(&[Arc::clone(&kept), removed], clock).unwrap();
-    let after = encode(&[kept], clock).unwrap();
+    let alone = encode(&[Arc::clone(&kept)], clock, InstanceId(1)).unwrap();
+    let both = encode(&[Arc::clone(&kept), removed], clock, InstanceId(1)).unwrap();
+    let after = encode(&[kept], clock, InstanceId(1)).unwrap();
     assert!(both.contains("fleet=\"removed\""));
     assert_eq!(series(&after), series(&alone));
 }
@@ -57,7 +57,7 @@ fn the_series_of_a_removed_fleet_vanish() {
 fn requests_add_no_series() {
     let clock = Clock::start();
     let fleet = fleet("hello", clock);
-    let before = encode(&[Arc::clone(&fleet)], clock).unwrap();
+    let before = encode(&[Arc::clone(&fleet)], clock, InstanceId(1)).unwrap();
     for number in 0..1000 {
         let arrival = Arrival {
             model: ModelIndex(0),
@@ -68,14 +68,19 @@ fn requests_add_no_series() {
         };
         drop(fleet.arrive(arrival));
     }
-    let after = encode(&[fleet], clock).unwrap();
+    let after = encode(&[fleet], clock, InstanceId(1)).unwrap();
     assert_eq!(series(&after), series(&before));
 }
 
 #[test]
 fn a_series_is_there_once_and_the_page_ends_whole() {
     let clock = Clock::start();
-    let page = encode(&[fleet("a", clock), fleet("b", clock)], clock).unwrap();
+    let page = encode(
+        &[fleet("a", clock), fleet("b", clock)],
+        clock,
+        InstanceId(1),
+    )
+    .unwrap();
     let samples = page.lines().filter(|line| !line.starts_with('#')).count();
     assert_eq!(series(&page).len(), samples);
     assert!(page.ends_with("\n# EOF\n"));
@@ -84,6 +89,6 @@ fn a_series_is_there_once_and_the_page_ends_whole() {
 #[test]
 fn a_name_that_needs_escaping_breaks_no_line() {
     let clock = Clock::start();
-    let page = encode(&[fleet("a\"b\\c\nd", clock)], clock).unwrap();
+    let page = encode(&[fleet("a\"b\\c\nd", clock)], clock, InstanceId(1)).unwrap();
     assert!(page.contains(r#"inflight_admission_open{fleet="a\"b\\c\nd"} 1"#));
 }

@@ -16,7 +16,7 @@ use inflight::fleet::{Board, Fleet, Member, Roster};
 use inflight_core::admission::{
     AdmissionConfig, AdmissionScope, Arrival, Gate, GateConfig, ModelConfig, QueueBounds, When,
 };
-use inflight_core::load::Estimate;
+use inflight_core::load::{Estimate, InstanceId};
 use inflight_core::scaling::{ConcurrencyFinding, Finding};
 use inflight_core::{Decision, Input, ModelIndex, Reason, Replicas, Slots, Timestamp};
 use tokio::net::TcpStream;
@@ -53,7 +53,12 @@ impl Instance {
             orders: mpsc::channel(1).0,
         };
         roster.replace(fleets.iter().map(member).collect());
-        let api = Api { roster, clock };
+        let instance = InstanceId(0xabc);
+        let api = Api {
+            roster,
+            clock,
+            instance,
+        };
         let listener = AdminListener::bind((Ipv4Addr::LOCALHOST, 0).into())
             .await
             .unwrap();
@@ -159,7 +164,8 @@ pub(crate) fn fleet_named(name: &str, clock: Clock) -> Arc<Fleet> {
         },
         bucket: Duration::from_millis(100),
     };
-    let board = Board::new("staffing", 2, Replicas::ZERO, Replicas::new(8));
+    let mut board = Board::new("staffing", 2, Replicas::ZERO, Replicas::new(8));
+    board.models = vec![name.to_owned()];
     Fleet::new(name, clock, Gate::new(gate, clock.now()), board)
 }
 
