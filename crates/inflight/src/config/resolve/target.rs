@@ -19,7 +19,8 @@ pub(super) fn resolve_target(
     match &raw.value {
         Or::Word(Advise) => Some(Target::Advise),
         Or::Value(keys) => {
-            if fleet.source.as_ref()?.value.gateway.is_none() {
+            let source = &fleet.source.as_ref()?.value;
+            if source.gateway.is_none() && source.inflight.is_some() {
                 problems.refuse(
                     &raw.place,
                     "processes need a `gateway` here: without one nobody knows when a replica that \

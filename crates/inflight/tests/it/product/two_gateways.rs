@@ -67,7 +67,9 @@ impl Gateway {
     }
 
     fn clients(&self) -> Vec<TcpStream> {
-        (0..CLIENTS).map(|_| open(self.listen, "/?work=10m")).collect()
+        (0..CLIENTS)
+            .map(|_| open(self.listen, "/?work=600s"))
+            .collect()
     }
 }
 
@@ -76,7 +78,9 @@ fn in_flight(deciding: &Instance) -> Option<f64> {
 }
 
 fn desired(deciding: &Instance) -> u64 {
-    deciding.fleet("hello")["replicas"]["desired"].as_u64().unwrap()
+    deciding.fleet("hello")["replicas"]["desired"]
+        .as_u64()
+        .unwrap()
 }
 
 fn is(value: Option<f64>, clients: usize) -> bool {
@@ -102,14 +106,20 @@ fn the_sum_is_what_clients_have_open_while_one_gateway_is_killed_and_started() {
     let (mut at_a, at_b) = (a.clients(), b.clients());
     wait_until(|| is(in_flight(&deciding), 2 * CLIENTS), "all clients");
     wait_until(|| desired(&deciding) >= CLIENTS as u64, "a size for all");
-    assert_eq!(deciding.fleet("hello")["admission"], serde_json::Value::Null);
+    assert_eq!(
+        deciding.fleet("hello")["admission"],
+        serde_json::Value::Null
+    );
     assert_eq!(deciding.fleet("hello")["replicas"]["ready"], 1);
 
     first.kill();
     drop(std::mem::take(&mut at_a));
     let held = |deciding: &Instance| deciding.fleet("hello")["sources"][0]["failure"].is_string();
     wait_until(|| held(&deciding), "that a peer does not answer");
-    assert!(is(in_flight(&deciding), 2 * CLIENTS), "what it said last is held");
+    assert!(
+        is(in_flight(&deciding), 2 * CLIENTS),
+        "what it said last is held"
+    );
     let _restarted = a.start(server.1);
     at_a = a.clients();
     let read = |deciding: &Instance| {
@@ -117,14 +127,25 @@ fn the_sum_is_what_clients_have_open_while_one_gateway_is_killed_and_started() {
         source["state"] == "read" && source["in_flight"] == CLIENTS as f64
     };
     wait_until(|| read(&deciding), "the restarted gateway");
-    wait_until(|| is(in_flight(&deciding), 2 * CLIENTS), "all clients again");
+    wait_until(
+        || is(in_flight(&deciding), 2 * CLIENTS),
+        "all clients again",
+    );
     // Over the windows that decisions look at, the restart is neither a drop nor a jump.
     for _ in 0..20 {
         sleep(Duration::from_millis(250));
         assert_eq!(desired(&deciding), CLIENTS as u64);
     }
-    let page = get(deciding.admin(), "/metrics", Duration::from_secs(10)).unwrap().1;
-    assert!(page.contains("inflight_unreachable_peers{fleet=\"hello\"} 0"), "{page}");
-    assert!(!page.contains("inflight_request_seconds_total{"), "no sum of sums");
+    let page = get(deciding.admin(), "/metrics", Duration::from_secs(10))
+        .unwrap()
+        .1;
+    assert!(
+        page.contains("inflight_unreachable_peers{fleet=\"hello\"} 0"),
+        "{page}"
+    );
+    assert!(
+        !page.contains("inflight_request_seconds_total{"),
+        "no sum of sums"
+    );
     drop((at_a, at_b, second));
 }
