@@ -171,7 +171,7 @@ impl Sum {
             self.add(now, &counted(instance, &observation));
             observation
         });
-        self.forget_lost(now);
+        self.forget_gone(now);
         let at = self.common_moment(now);
         for part in self.parts.values_mut() {
             part.hold_until(at);
@@ -228,13 +228,14 @@ impl Sum {
             .peers
             .values()
             .any(|peer| peer.read.is_some_and(|(_, instance)| instance == old));
-        let started = at - counted.uptime;
-        if is_read_elsewhere || started + START_SLACK < read_at {
+        // Spans are compared, since points in time end at the start of our own clock.
+        let is_older = counted.uptime > at.since(read_at) + START_SLACK;
+        if is_read_elsewhere || is_older {
             return;
         }
-        if let Some(mut part) = self.parts.remove(&old) {
-            part.hold_until(started);
-            self.depart(&part);
+        let started = at - counted.uptime;
+        if let Some(part) = self.parts.get_mut(&old) {
+            part.end(started);
         }
         // Whoever started since the last reading has counted nothing before.
         self.parts
@@ -252,15 +253,22 @@ impl Sum {
             .record(at, counted);
     }
 
-    fn forget_lost(&mut self, now: Timestamp) {
-        let stale = self.stale;
-        let lost: Vec<_> = self
-            .parts
-            .extract_if(.., |_, part| now.since(part.read_at()) > stale)
-            .collect();
-        for (_, part) in lost {
+    /// Keeps only what the parts had added that are lost, or that ended before the latest sum.
+    fn forget_gone(&mut self, now: Timestamp) {
+        let (stale, summed_at) = (self.stale, self.summed_at);
+        let is_gone = |part: &Part| {
+            let has_ended = part.has_ended() && summed_at.is_some_and(|at| at >= part.newest_at());
+            has_ended || now.since(part.read_at()) > stale
+        };
+        let gone: Vec<_> = self.parts.extract_if(.., |_, part| is_gone(part)).collect();
+        for (_, part) in gone {
             self.depart(&part);
         }
+    }
+
+    /// Returns the parts that still run.
+    fn running(&self) -> impl Iterator<Item = &Part> + Clone {
+        self.parts.values().filter(|part| !part.has_ended())
     }
 
     fn depart(&mut self, part: &Part) {
@@ -272,7 +280,7 @@ impl Sum {
     /// Returns the moment of the sum: the latest at which no part has to be guessed, but for those
     /// that are late. It never goes back.
     fn common_moment(&mut self, now: Timestamp) -> Timestamp {
-        let read = self.parts.values().map(Part::read_at);
+        let read = self.running().map(Part::read_at);
         let in_time = read.clone().filter(|&at| now.since(at) <= LATE).min();
         // When all are late there is no moment to go to.
         let at = in_time.or(self.summed_at).or(read.max()).unwrap_or(now);
@@ -282,7 +290,7 @@ impl Sum {
     }
 
     fn model(&self, now: Timestamp, at: Timestamp, model: usize) -> ModelLoad {
-        let Some(read_at) = self.parts.values().map(Part::read_at).min() else {
+        let Some(read_at) = self.running().map(Part::read_at).min() else {
             let missing = Missing::NeverRead;
             return unknown(
                 self.summed_at
@@ -293,7 +301,8 @@ impl Sum {
         let (mut executing, mut queued) = (0.0, 0.0);
         for part in self.parts.values() {
             totals.add(&part.at(at, model));
-            let level = part.level(model);
+        }
+        for level in self.running().map(|part| part.level(model)) {
             executing += level.executing;
             queued += level.queued;
         }
@@ -317,8 +326,7 @@ impl Sum {
 
     fn most_ready(&self, now: Timestamp) -> Term<Replicas> {
         let seen = self
-            .parts
-            .values()
+            .running()
             .filter_map(|part| Some((part.ready()?, part.read_at())));
         // The youngest of those that see the most.
         seen.max()

@@ -34,6 +34,7 @@ pub(super) struct Part {
     ready: Option<Replicas>,
     /// Whether the newest point is held, so that nobody knows what the instance counted until then.
     is_held: bool,
+    has_ended: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -108,6 +109,7 @@ impl Part {
             read_at: at,
             ready: None,
             is_held: false,
+            has_ended: false,
         }
     }
 
@@ -137,6 +139,8 @@ impl Part {
         };
         let models = newest.iter().enumerate().map(grow).collect();
         self.is_held = false;
+        // Whoever answers has not ended, whatever it looked like.
+        self.has_ended = false;
         self.read_at = at;
         self.ready = counted.ready;
         self.raw.clone_from(&counted.models);
@@ -148,8 +152,17 @@ impl Part {
         }
     }
 
+    /// Ends the part at `at`: its instance runs no longer. Until then it went on as it was seen.
+    pub(super) fn end(&mut self, at: Timestamp) {
+        self.hold_until(at);
+        self.has_ended = true;
+    }
+
     /// Lets the part go on at its latest rates until `at`, if it was not read that late.
     pub(super) fn hold_until(&mut self, at: Timestamp) {
+        if self.has_ended {
+            return;
+        }
         let Some(newest) = self.points.back().filter(|newest| newest.at < at) else {
             return;
         };
@@ -193,6 +206,15 @@ impl Part {
 
     pub(super) fn in_flight(&self) -> f64 {
         self.raw.iter().map(|raw| raw.executing + raw.queued).sum()
+    }
+
+    pub(super) const fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+
+    /// Returns the moment that the part is known or held until.
+    pub(super) fn newest_at(&self) -> Timestamp {
+        self.points.back().map_or(self.read_at, |newest| newest.at)
     }
 
     pub(super) const fn read_at(&self) -> Timestamp {

@@ -321,3 +321,38 @@ fn own_counts_and_the_peers_are_summed_to_one_moment() {
         }
     }
 }
+
+#[test]
+fn the_means_around_a_restart_are_no_higher_than_what_there_was() {
+    let mut sum = sum_of(&[A, B]);
+    let mut windows = Windows::new();
+    for step in 0..400 {
+        let second = f64::from(step) * 0.1;
+        // A is killed at 20 s and starts again at 21.3 s with the same load.
+        let run = if second < 20.0 { 1 } else { 3 };
+        let a = Gateway {
+            id: run,
+            started: if run == 1 { -9.0 } else { 21.3 },
+            executing: 10.0,
+        };
+        if step % 3 == 0 && !(20.0..21.5).contains(&second) {
+            a.read(&mut sum, second, A);
+        }
+        if step % 4 == 0 {
+            gateway(2, 10.0).read(&mut sum, second, B);
+        }
+        if step % 5 == 0 {
+            let now = at(second + 0.05);
+            windows.read(now, &sum.observe(now, None));
+            if second > 8.0 {
+                for window in [1, 2, 5] {
+                    let mean = windows.mean(now, window);
+                    assert!(
+                        (mean - 20.0).abs() < 1e-6,
+                        "{mean} over {window} s at {second}"
+                    );
+                }
+            }
+        }
+    }
+}
