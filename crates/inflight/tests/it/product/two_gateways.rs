@@ -7,7 +7,10 @@ use std::time::Duration;
 
 use super::instance::{INFLIGHT, Instance, get, open, wait_until};
 
+/// One more at the second gateway: half a replica from a whole size, since moments of reading over a
+/// network are known to a millisecond only.
 const CLIENTS: usize = 10;
+const SIZE: u64 = 11;
 
 /// The one server, which works on any number of requests.
 struct Server(Child, SocketAddr);
@@ -66,8 +69,8 @@ impl Gateway {
         Instance::start_at(&self.admin.to_string(), &[fleet])
     }
 
-    fn clients(&self) -> Vec<TcpStream> {
-        (0..CLIENTS)
+    fn clients(&self, count: usize) -> Vec<TcpStream> {
+        (0..count)
             .map(|_| open(self.listen, "/?work=600s"))
             .collect()
     }
@@ -103,9 +106,9 @@ fn the_sum_is_what_clients_have_open_while_one_gateway_is_killed_and_started() {
 "#,
         a.admin, b.admin
     )]);
-    let (mut at_a, at_b) = (a.clients(), b.clients());
-    wait_until(|| is(in_flight(&deciding), 2 * CLIENTS), "all clients");
-    wait_until(|| desired(&deciding) >= CLIENTS as u64, "a size for all");
+    let (mut at_a, at_b) = (a.clients(CLIENTS), b.clients(CLIENTS + 1));
+    wait_until(|| is(in_flight(&deciding), 2 * CLIENTS + 1), "all clients");
+    wait_until(|| desired(&deciding) >= SIZE, "a size for all");
     assert_eq!(
         deciding.fleet("hello")["admission"],
         serde_json::Value::Null
@@ -117,24 +120,25 @@ fn the_sum_is_what_clients_have_open_while_one_gateway_is_killed_and_started() {
     let held = |deciding: &Instance| deciding.fleet("hello")["sources"][0]["failure"].is_string();
     wait_until(|| held(&deciding), "that a peer does not answer");
     assert!(
-        is(in_flight(&deciding), 2 * CLIENTS),
+        is(in_flight(&deciding), 2 * CLIENTS + 1),
         "what it said last is held"
     );
     let _restarted = a.start(server.1);
-    at_a = a.clients();
+    at_a = a.clients(CLIENTS);
     let read = |deciding: &Instance| {
         let source = &deciding.fleet("hello")["sources"][0];
         source["state"] == "read" && source["in_flight"] == CLIENTS as f64
     };
     wait_until(|| read(&deciding), "the restarted gateway");
     wait_until(
-        || is(in_flight(&deciding), 2 * CLIENTS),
+        || is(in_flight(&deciding), 2 * CLIENTS + 1),
         "all clients again",
     );
     // Over the windows that decisions look at, the restart is neither a drop nor a jump.
     for _ in 0..20 {
         sleep(Duration::from_millis(250));
-        assert_eq!(desired(&deciding), CLIENTS as u64);
+        let size = desired(&deciding);
+        assert!((SIZE - 1..=SIZE + 1).contains(&size), "{size}");
     }
     let page = get(deciding.admin(), "/metrics", Duration::from_secs(10))
         .unwrap()
