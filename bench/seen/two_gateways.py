@@ -36,7 +36,7 @@ class Clients:
                 while not self._stop.is_set():
                     self._count(1)
                     try:
-                        connection.request("GET", f"/?work={300 + 10 * number}ms")
+                        connection.request("GET", f"/?work={2000 + 150 * number}ms")
                         connection.getresponse().read()
                     finally:
                         self._count(-1)

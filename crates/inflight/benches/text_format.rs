@@ -1,5 +1,6 @@
 //! How fast metric pages are read: a synthetic page with the names, labels and values of a proxy's
 //! with many clusters. Run it with `cargo bench -p inflight --bench text_format`.
+#![expect(clippy::unwrap_used, reason = "a bench that cannot go on fails")]
 
 use std::fmt::Write as _;
 use std::hint::black_box;

@@ -95,11 +95,11 @@ fn the_mean_is_exact_whatever_the_moments_of_reading_are() {
     let mut sum = sum_of(&[A, B]);
     let mut windows = Windows::new();
     // A reading a second of each, at odd moments; a sum each two seconds.
-    for second in 0..60 {
-        let second = f64::from(second);
+    for whole in 0..60 {
+        let second = f64::from(whole);
         a.read(&mut sum, second + 0.3 + 0.2 * (second * 7.0).sin(), A);
         b.read(&mut sum, second + 0.6 + 0.3 * (second * 5.0).cos(), B);
-        if second % 2.0 == 1.0 {
+        if whole % 2 == 1 {
             let now = at(second + 0.95);
             windows.read(now, &sum.observe(now, None));
             if second > 10.0 {

@@ -10,13 +10,12 @@ use super::line::blanks;
 /// The bytes of names: 1 in names of metrics and labels, 2 in names of metrics only.
 const BYTES: [u8; 256] = {
     let mut table = [0; 256];
-    let mut byte = 0;
+    let mut byte = 0_u8;
     while byte < 128 {
-        let c = byte as u8;
-        if c.is_ascii_alphanumeric() || c == b'_' {
-            table[byte] = 1;
-        } else if c == b':' {
-            table[byte] = 2;
+        if byte.is_ascii_alphanumeric() || byte == b'_' {
+            table[byte as usize] = 1;
+        } else if byte == b':' {
+            table[byte as usize] = 2;
         }
         byte += 1;
     }
