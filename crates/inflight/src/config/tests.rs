@@ -181,7 +181,7 @@ fn maxima_of_several_gateways_are_not_summed() {
     let mean = judge(&text.replace("peak", "mean")).unwrap();
     let fleet = &mean.fleets[0];
     assert!(fleet.gateway.is_none());
-    assert_eq!(fleet.endpoints, crate::config::Endpoints::Elsewhere);
+    assert_eq!(fleet.endpoints, Endpoints::Elsewhere);
     let peers = fleet.peers.as_ref().unwrap();
     assert_eq!((peers.listed.len(), &peers.fleet), (1, &fleet.name));
 }
