@@ -70,6 +70,8 @@ pub enum Limit {
     },
     /// One term of the formula is missing; what is left of it may grow the fleet only.
     Degraded,
+    /// A part of the load cannot be seen; what is seen may grow the fleet only.
+    Partial,
     /// Nothing was in flight for the grace period, so that nothing is needed.
     Idle {
         /// The grace period.
@@ -170,6 +172,7 @@ impl fmt::Display for Limit {
                 )
             }
             Self::Degraded => f.write_str("not shrunk on that, as a term is missing"),
+            Self::Partial => f.write_str("not shrunk on that, as a part of the load is not seen"),
             Self::Idle { grace } => {
                 write!(
                     f,

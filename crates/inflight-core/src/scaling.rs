@@ -265,6 +265,11 @@ impl Scaler {
             finding,
             sizing,
         } = self.config.policy.assess(&situation, &mut self.burst);
+        let is_partial = self.history.is_partial();
+        let sizing = sizing.map(|sizing| Sizing {
+            complete: sizing.complete && !is_partial,
+            ..sizing
+        });
         let mut limits = Vec::new();
         let target = match &sizing {
             Some(sizing) => self.known_target(now, sizing, &mut limits),
@@ -374,7 +379,11 @@ impl Scaler {
         let current = self.settled;
         let target = sizing.target(current);
         if !sizing.complete && sizing.want < current {
-            limits.push(Limit::Degraded);
+            limits.push(if self.history.is_partial() {
+                Limit::Partial
+            } else {
+                Limit::Degraded
+            });
         }
         if let Some(ratio) = sizing.ratio
             && self.config.tolerance.contains(ratio)

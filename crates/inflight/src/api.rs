@@ -24,6 +24,7 @@ use axum::Router;
 use axum::http::{Method, Uri};
 use axum::middleware;
 use axum::routing::{MethodRouter, get, put};
+use inflight_core::load::InstanceId;
 use tokio::sync::Semaphore;
 
 pub use access::Access;
@@ -39,12 +40,14 @@ use failure::Failure;
 pub struct Api {
     /// The fleets, which may change at any time.
     pub roster: Arc<Roster>,
-    /// The clock that the fleets' timestamps are of.
+    /// The clock that the fleets' timestamps are of; it starts with this process.
     pub clock: Clock,
     /// What happens to them.
     pub story: Story,
     /// Who may ask and order.
     pub access: Access,
+    /// This run of this instance, by which others tell its counters apart.
+    pub instance: InstanceId,
 }
 
 /// What the handlers share.

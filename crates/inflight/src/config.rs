@@ -107,8 +107,10 @@ pub struct FleetConfig {
     pub replicas_min: Replicas,
     /// The most replicas; at least one.
     pub replicas_max: Replicas,
-    /// The gateway, which measures the load.
-    pub gateway: GatewaySettings,
+    /// The gateway, which measures the load that comes in here. Without one there are peers.
+    pub gateway: Option<GatewaySettings>,
+    /// The instances that measure the load that comes in there.
+    pub peers: Option<PeersSettings>,
     /// Where requests go.
     pub endpoints: Endpoints,
     /// What changes the fleet.
@@ -153,6 +155,21 @@ pub struct GatewaySettings {
     pub cancellable: bool,
 }
 
+/// Which other instances count the same fleet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeersSettings {
+    /// Their admin addresses, host and port, all different.
+    pub listed: Vec<String>,
+    /// A name, with its port, each address of which is one; at least this or a listed one is there.
+    pub dns: Option<String>,
+    /// The fleet's name there.
+    pub fleet: String,
+    /// How often each is asked.
+    pub every: Duration,
+    /// How long an answer may take.
+    pub timeout: Duration,
+}
+
 /// What is spoken with replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Upstream {
@@ -195,6 +212,8 @@ pub struct LimitSettings {
 pub enum Endpoints {
     /// To what the target starts.
     Target,
+    /// Nowhere from here: no requests come in.
+    Elsewhere,
     /// To fixed addresses; never empty, all different.
     Static(Vec<SocketAddr>),
 }

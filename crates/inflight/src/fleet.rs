@@ -4,6 +4,7 @@
 //! The lock is never held across an await, and nobody is woken while it is held.
 
 mod board;
+mod peers;
 mod permit;
 mod roster;
 mod timings;
@@ -15,12 +16,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 use inflight_core::admission::{Arrival, Gate, GateLoad, Output, Refusal};
-use inflight_core::load::{Observation, ReplicaState};
+use inflight_core::load::{Counted, Observation, PeerId, ReplicaState};
 use inflight_core::{Decision, ReplicaId, Ticket, Timestamp};
 use slab::Slab;
 use tokio::sync::Notify;
 
 pub use board::{Board, DECISIONS_KEPT, DecisionCounts};
+pub use peers::{Levels, PeerRow, Peers};
 pub use permit::{Bound, Permit};
 pub use roster::{Member, Roster};
 pub use timings::Timings;
@@ -35,6 +37,10 @@ pub struct Fleet {
     board: Mutex<Board>,
     timings: Timings,
     changed: Notify,
+    /// Whether requests come in here: a gateway of ours hands them to the gate.
+    has_gateway: bool,
+    /// What other instances count of this fleet, where they are asked.
+    peers: Option<Peers>,
 }
 
 struct State {
@@ -85,9 +91,22 @@ enum Seat {
 }
 
 impl Fleet {
-    /// Builds a fleet around its gate.
+    /// Builds a fleet around its gate, which a gateway of ours feeds and nobody else.
     #[must_use]
     pub fn new(name: &str, clock: Clock, gate: Gate, board: Board) -> Arc<Self> {
+        Self::with_sources(name, clock, gate, board, true, None)
+    }
+
+    /// Builds a fleet that is measured by our gateway, by its peers, or by both.
+    #[must_use]
+    pub fn with_sources(
+        name: &str,
+        clock: Clock,
+        gate: Gate,
+        board: Board,
+        has_gateway: bool,
+        peers: Option<Peers>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             name: name.into(),
             clock,
@@ -101,6 +120,8 @@ impl Fleet {
             board: Mutex::new(board),
             timings: Timings::default(),
             changed: Notify::new(),
+            has_gateway,
+            peers,
         })
     }
 
@@ -114,6 +135,28 @@ impl Fleet {
     #[must_use]
     pub fn clock(&self) -> Clock {
         self.clock
+    }
+
+    /// Tells whether requests come in here.
+    #[must_use]
+    pub fn has_gateway(&self) -> bool {
+        self.has_gateway
+    }
+
+    /// Returns the instances that are asked for their counts of this fleet.
+    #[must_use]
+    pub fn peers(&self) -> Option<&Peers> {
+        self.peers.as_ref()
+    }
+
+    /// Takes what a peer had counted at `at`; the control loop hears of a first request at zero.
+    pub fn on_peer_reading(&self, at: Timestamp, peer: PeerId, counted: &Counted) {
+        if let Some(peers) = &self.peers {
+            peers.on_reading(at, peer, counted);
+            if peers.has_queued() {
+                self.changed.notify_one();
+            }
+        }
     }
 
     /// Lets a request in, to wait or to be served at once; or refuses it.
@@ -192,7 +235,9 @@ impl Fleet {
     pub fn waits_at_zero(&self) -> bool {
         let state = self.lock();
         let serves = |replica: &Replica| replica.state != ReplicaState::Draining;
-        state.gate.queued() > 0 && !state.replicas.values().any(serves)
+        let waits_elsewhere = || self.peers.as_ref().is_some_and(Peers::has_queued);
+        let waits = state.gate.queued() > 0 || waits_elsewhere();
+        waits && !state.replicas.values().any(serves)
     }
 
     /// Returns a ready replica, for requests that are not counted: the one that `draw` falls on,
@@ -233,10 +278,14 @@ impl Fleet {
     /// totals makes the mean of one sequential client more than one.
     #[must_use]
     pub fn observe(&self) -> (Timestamp, Observation) {
-        self.with_gate(|state, _| {
+        let (now, own) = self.with_gate(|state, _| {
             let now = self.clock.now();
             (now, state.gate.observe(now))
-        })
+        });
+        match &self.peers {
+            Some(peers) => (now, peers.sum(now, self.has_gateway.then_some(own))),
+            None => (now, own),
+        }
     }
 
     /// Reads the load for people and metrics, changing nothing.

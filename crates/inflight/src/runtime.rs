@@ -8,11 +8,13 @@ mod running_fleet;
 mod wiring;
 
 use std::future::poll_fn;
+use std::hash::{BuildHasher as _, RandomState};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::Poll;
 
 use anyhow::Context as _;
+use inflight_core::load::InstanceId;
 use tokio::task::JoinSet;
 use tracing::info;
 
@@ -44,6 +46,8 @@ impl Running {
     /// A listener cannot be bound; then nothing was started.
     pub async fn start(config: Config) -> anyhow::Result<Self> {
         let clock = Clock::start();
+        // Random keys, made anew in each process.
+        let instance = InstanceId(RandomState::new().hash_one(std::process::id()));
         let listener = AdminListener::bind(config.admin.listen.value).await?;
         let prepared =
             (config.fleets.into_iter().map(Prepared::new)).collect::<anyhow::Result<Vec<_>>>()?;
@@ -55,7 +59,7 @@ impl Running {
         let host = ProcessHost::new(clock, printer().clone());
         let roster = Arc::new(Roster::default());
         let fleets: Vec<_> = (prepared.into_iter())
-            .map(|fleet| RunningFleet::start(fleet, clock, &host, &story))
+            .map(|fleet| RunningFleet::start(fleet, clock, instance, &host, &story))
             .collect();
         roster.replace(fleets.iter().map(|fleet| fleet.member().clone()).collect());
         let admin = listener.address();
@@ -64,6 +68,7 @@ impl Running {
             clock,
             story: story.clone(),
             access: Access::new(admin, config.admin.token_file),
+            instance,
         };
         let api = Part::start("the admin API", |stop| {
             // A dropped sender ends the API just as well.
@@ -85,11 +90,11 @@ impl Running {
         self.admin
     }
 
-    /// Returns the first fleet and the address of its gateway.
+    /// Returns the first fleet and the address of its gateway, if it has one.
     #[must_use]
     pub fn first(&self) -> Option<(Arc<Fleet>, SocketAddr)> {
         let fleet = self.fleets.first()?;
-        Some((Arc::clone(&fleet.member().fleet), fleet.address()))
+        Some((Arc::clone(&fleet.member().fleet), fleet.address()?))
     }
 
     /// Waits until a part ends that nobody told to: a fault of ours, after which the rest is not

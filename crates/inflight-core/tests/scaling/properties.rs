@@ -274,14 +274,16 @@ fn any_observation(replicas: BoxedStrategy<ReplicaView>) -> impl Strategy<Value 
         any_term(),
         vec(any_span(), 0..3),
         any_term(),
+        any::<bool>(),
     );
     parts.prop_map(
-        |(replicas, models, peak_seconds, started, metric)| Observation {
+        |(replicas, models, peak_seconds, started, metric, is_partial)| Observation {
             replicas,
             models,
             peak_seconds,
             started,
             metric,
+            is_partial,
         },
     )
 }

@@ -3,30 +3,45 @@
 use std::time::Duration;
 
 use inflight_core::admission::GateLoad;
-use inflight_core::load::Estimate;
+use inflight_core::load::{Estimate, Standing};
 use inflight_core::scaling::{Held, Hold};
 use inflight_core::{Decision, Limit, Occupancy, Replicas, Timestamp};
 
 use super::wire;
 use crate::clock::Clock;
-use crate::fleet::{Board, Fleet, ReplicaCounts};
+use crate::fleet::{Board, Fleet, Levels, ReplicaCounts};
 use crate::ports::{HoldKind, ReplicaChange, TargetEvent};
 use crate::story::{Event, Happening, Released};
 
 /// Reads a fleet once and shows it.
 pub(super) fn fleet(fleet: &Fleet, clock: Clock) -> wire::Fleet {
     let (load, replicas) = fleet.load_and_replicas();
+    let now = clock.now();
+    let sources = sources(fleet, &load, now);
+    let ready = match fleet.peers() {
+        Some(peers) if !fleet.has_gateway() => peers.ready().map(Replicas::get),
+        Some(_) | None => Some(replicas.ready),
+    };
+    let peers_age = fleet.peers().and_then(|peers| peers.age(now));
+    let levels = levels(fleet, &load);
     let board = fleet.board();
+    let age = peers_age.or_else(|| observation_age(&board, now));
     wire::Fleet {
         name: fleet.name().to_owned(),
         policy: board.policy.to_owned(),
         slots: board.slots,
-        replicas: size(&board, replicas),
-        load: self::load(&load, board.estimate, observation_age(&board, clock.now())),
-        admission: wire::Admission {
+        replicas: size(&board, replicas, ready),
+        load: self::load(
+            levels,
+            fleet.has_gateway().then_some(&load),
+            board.estimate,
+            age,
+        ),
+        sources,
+        admission: fleet.has_gateway().then(|| wire::Admission {
             open: load.admission_open,
             refused_total: load.refused.total(),
-        },
+        }),
         hold: held(&board, clock.now()).map(|held| hold(held, clock)),
         decision: board.decisions().next().map(|made| decision(made, clock)),
         crashes: board.crashes,
@@ -141,10 +156,10 @@ pub(super) fn observation_age(board: &Board, now: Timestamp) -> Option<Duration>
     Some(board.estimate?.age? + now.since(decided))
 }
 
-fn size(board: &Board, counts: ReplicaCounts) -> wire::Replicas {
+fn size(board: &Board, counts: ReplicaCounts, ready: Option<u32>) -> wire::Replicas {
     wire::Replicas {
         desired: board.decisions().next().map(|made| made.desired.get()),
-        ready: counts.ready,
+        ready,
         starting: counts.starting,
         draining: counts.draining,
         unhealthy: counts.unhealthy,
@@ -153,15 +168,60 @@ fn size(board: &Board, counts: ReplicaCounts) -> wire::Replicas {
     }
 }
 
-fn load(load: &GateLoad, estimate: Option<Estimate>, age: Option<Duration>) -> wire::Load {
+/// Returns what is in flight: here, or everywhere by the latest sum.
+fn levels(fleet: &Fleet, load: &GateLoad) -> Option<Levels> {
+    match fleet.peers() {
+        Some(peers) => peers.levels(),
+        None => Some(Levels {
+            executing: count(load.executing),
+            queued: count(load.queued),
+        }),
+    }
+}
+
+fn sources(fleet: &Fleet, load: &GateLoad, now: Timestamp) -> Vec<wire::Source> {
+    let gateway = fleet.has_gateway().then(|| wire::Source {
+        kind: "gateway".to_owned(),
+        address: None,
+        instance: None,
+        state: "read".to_owned(),
+        in_flight: Some(count(load.in_flight)),
+        age_seconds: Some(0.0),
+        failure: None,
+    });
+    let peers = fleet.peers().map(|peers| peers.rows(now));
+    let peers = peers.into_iter().flatten().map(|row| wire::Source {
+        kind: "inflight".to_owned(),
+        address: Some(row.address),
+        instance: row.view.instance.map(|id| format!("{:016x}", id.0)),
+        state: match row.view.standing {
+            Standing::Read => "read",
+            Standing::Held => "held",
+            Standing::Lost => "lost",
+        }
+        .to_owned(),
+        in_flight: row.view.in_flight,
+        age_seconds: row.view.age.map(|age| age.as_secs_f64()),
+        failure: row.failure,
+    });
+    gateway.into_iter().chain(peers).collect()
+}
+
+fn load(
+    levels: Option<Levels>,
+    gate: Option<&GateLoad>,
+    estimate: Option<Estimate>,
+    age: Option<Duration>,
+) -> wire::Load {
     let estimate = estimate.unwrap_or_default();
     wire::Load {
-        in_flight: Some(count(load.in_flight)),
-        executing: Some(count(load.executing)),
-        queued: Some(count(load.queued)),
+        in_flight: levels.map(|levels| levels.executing + levels.queued),
+        executing: levels.map(|levels| levels.executing),
+        queued: levels.map(|levels| levels.queued),
         arrivals_per_second: estimate.arrivals_per_second,
         service_seconds: estimate.service_seconds,
-        inflation: load.inflation,
+        // What the admission gate is judged by; without one, what is decided from.
+        inflation: gate.map_or(estimate.inflation, |gate| gate.inflation),
         age_seconds: age.map(|age| age.as_secs_f64()),
     }
 }

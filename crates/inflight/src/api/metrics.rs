@@ -9,24 +9,29 @@ mod families;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::State;
-use axum::http::header;
+use axum::http::{Uri, header};
 use axum::response::IntoResponse;
 use inflight_core::admission::GateLoad;
+use inflight_core::load::InstanceId;
+use inflight_core::{Replicas, Timestamp};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet, prometheus_text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
 use super::failure::Failure;
+use super::query::parameters;
 use super::{Api, Shared, mapping};
 use crate::clock::Clock;
-use crate::fleet::{DecisionCounts, Fleet, ReplicaCounts, Timings};
+use crate::fleet::{DecisionCounts, Fleet, Peers, ReplicaCounts, Timings};
 use crate::ports::HoldKind;
 use crate::story::journal::Journal;
 use families::{
-    BUILD_INFO, FAMILIES, Family, HISTOGRAMS, HistogramFamily, JOURNAL_LOST, Kind, Value,
+    BUILD_INFO, FAMILIES, Family, HISTOGRAMS, HistogramFamily, INSTANCE_INFO, JOURNAL_LOST, Kind,
+    UPTIME, Value,
 };
 
 /// Ends the page: a comment in the Prometheus format, by which a reader knows a whole page from
@@ -38,8 +43,14 @@ const END: &str = "# EOF\n";
 /// In the Prometheus text format, which every scraper takes: in OpenMetrics the gauge
 /// `inflight_requests` and the counter `inflight_requests_total` would be one family of two
 /// types, which strict parsers refuse.
-pub(super) async fn page(State(shared): State<Arc<Shared>>) -> Result<impl IntoResponse, Failure> {
-    let text = encode(&shared.api)
+///
+/// `?fleet=NAME` leaves out the other fleets, for peers that ask for one every second.
+pub(super) async fn page(
+    State(shared): State<Arc<Shared>>,
+    uri: Uri,
+) -> Result<impl IntoResponse, Failure> {
+    let parameters = parameters(&uri, &["fleet"])?;
+    let text = encode(&shared.api, parameters.get("fleet"))
         .map_err(|_| Failure::internal("the metrics page could not be written".to_owned()))?;
     Ok((
         [(header::CONTENT_TYPE, prometheus_text::CONTENT_TYPE)],
@@ -54,11 +65,15 @@ pub fn names() -> impl Iterator<Item = String> {
     families.chain(histograms).chain([
         format!("{JOURNAL_LOST}_total"),
         format!("{BUILD_INFO}_info"),
+        format!("{INSTANCE_INFO}_info"),
+        UPTIME.to_owned(),
     ])
 }
 
-fn encode(api: &Api) -> Result<String, fmt::Error> {
-    let fleets = api.roster.fleets();
+/// Writes the page of the fleet of a name, or of all.
+fn encode(api: &Api, only: Option<&String>) -> Result<String, fmt::Error> {
+    let mut fleets = api.roster.fleets();
+    fleets.retain(|fleet| only.is_none_or(|name| fleet.name() == name));
     let readings = fleets
         .iter()
         .map(|fleet| Reading::of(fleet, api.clock))
@@ -68,6 +83,8 @@ fn encode(api: &Api) -> Result<String, fmt::Error> {
     registry.register_collector(Box::new(Page {
         readings,
         journal_lost,
+        instance: api.instance,
+        uptime: api.clock.now().since(Timestamp::ORIGIN),
     }));
     let mut text = String::new();
     prometheus_text::encode(&mut text, &registry)?;
@@ -79,10 +96,14 @@ fn encode(api: &Api) -> Result<String, fmt::Error> {
 #[derive(Debug)]
 struct Reading {
     fleet: String,
-    source: &'static str,
+    has_gateway: bool,
+    models: Vec<String>,
     load: GateLoad,
     held: Option<HoldKind>,
-    observation_age: Option<f64>,
+    gateway_age: Option<Duration>,
+    peers_age: Option<Duration>,
+    peers_ready: Option<u32>,
+    unreachable_peers: Option<usize>,
     replicas: ReplicaCounts,
     desired: Option<u32>,
     decisions: DecisionCounts,
@@ -94,13 +115,19 @@ impl Reading {
     fn of(fleet: &Fleet, clock: Clock) -> Self {
         let (load, replicas) = fleet.load_and_replicas();
         let board = fleet.board();
-        let age = mapping::observation_age(&board, clock.now());
+        let now = clock.now();
+        let gateway_age = mapping::observation_age(&board, now);
+        let peers = fleet.peers();
         Self {
             fleet: fleet.name().to_owned(),
-            source: board.source,
+            has_gateway: fleet.has_gateway(),
+            models: board.models.clone(),
             load,
-            held: mapping::held(&board, clock.now()).map(|held| HoldKind::of(held.hold)),
-            observation_age: age.map(|age| age.as_secs_f64()),
+            held: mapping::held(&board, now).map(|held| HoldKind::of(held.hold)),
+            gateway_age: gateway_age.filter(|_| fleet.has_gateway()),
+            peers_age: peers.and_then(|peers| peers.age(now)),
+            peers_ready: peers.and_then(Peers::ready).map(Replicas::get),
+            unreachable_peers: peers.map(|peers| peers.unreachable(now)),
             replicas,
             desired: board
                 .decisions()
@@ -118,6 +145,8 @@ impl Reading {
 struct Page {
     readings: Vec<Reading>,
     journal_lost: u64,
+    instance: InstanceId,
+    uptime: Duration,
 }
 
 impl Collector for Page {
@@ -137,7 +166,19 @@ impl Collector for Page {
             .encode_counter::<NoLabelSet, _, u64>(&self.journal_lost, None)?;
         encoder
             .encode_descriptor(BUILD_INFO, "The running version", None, MetricType::Info)?
-            .encode_info(&[("version", env!("CARGO_PKG_VERSION"))])
+            .encode_info(&[("version", env!("CARGO_PKG_VERSION"))])?;
+        let help = "This run of this instance, by which its counters are told from others'";
+        encoder
+            .encode_descriptor(INSTANCE_INFO, help, None, MetricType::Info)?
+            .encode_info(&[("id", format!("{:016x}", self.instance.0))])?;
+        encoder
+            .encode_descriptor(
+                UPTIME,
+                "How long this run has lasted",
+                None,
+                MetricType::Gauge,
+            )?
+            .encode_gauge(&self.uptime.as_secs_f64())
     }
 }
 
@@ -148,10 +189,13 @@ impl Page {
             Kind::Gauge => MetricType::Gauge,
         };
         let mut rows = encoder.encode_descriptor(family.name, family.help, None, metric_type)?;
-        for reading in &self.readings {
+        let shown = |reading: &&Reading| reading.has_gateway || !family.is_of_gateway();
+        for reading in self.readings.iter().filter(shown) {
             for sample in (family.samples)(reading) {
+                let model = sample.model.as_deref().map(|model| ("model", model));
                 let labels: Vec<_> = [("fleet", reading.fleet.as_str())]
                     .into_iter()
+                    .chain(model)
                     .chain(sample.label)
                     .collect();
                 let mut row = rows.encode_family(&labels)?;
@@ -177,7 +221,7 @@ impl Page {
     ) -> fmt::Result {
         let kind = MetricType::Histogram;
         let mut rows = encoder.encode_descriptor(family.name, family.help, None, kind)?;
-        for reading in &self.readings {
+        for reading in self.readings.iter().filter(|reading| reading.has_gateway) {
             let labels = [("fleet", reading.fleet.as_str())];
             (family.histogram)(&reading.timings).encode(rows.encode_family(&labels)?)?;
         }

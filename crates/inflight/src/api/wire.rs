@@ -27,10 +27,12 @@ pub struct Fleet {
     pub replicas: Replicas,
     /// Its load.
     pub load: Load,
-    /// Whether it takes new sessions, and what it refused.
-    pub admission: Admission,
     /// What a person holds the size to; `null` while the policy decides.
     pub hold: Option<Hold>,
+    /// Where the load is measured.
+    pub sources: Vec<Source>,
+    /// Whether it takes new sessions, and what it refused; `null` where no requests come in here.
+    pub admission: Option<Admission>,
     /// The last decision; `null` before the first.
     pub decision: Option<Decision>,
     /// Replicas that ended although nobody asked them to, since our start.
@@ -44,8 +46,8 @@ pub struct Fleet {
 pub struct Replicas {
     /// What was decided; `null` before the first decision.
     pub desired: Option<u32>,
-    /// Replicas that take requests.
-    pub ready: u32,
+    /// Replicas that take requests; `null` where only peers could tell and none does.
+    pub ready: Option<u32>,
     /// Replicas that were asked for and are not ready.
     pub starting: u32,
     /// Replicas that finish what they have.
@@ -56,6 +58,26 @@ pub struct Replicas {
     pub min: u32,
     /// The most there may be.
     pub max: u32,
+}
+
+/// One source of a fleet's load. That of all sources is their sum, of one moment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Source {
+    /// `gateway`, what comes in here, or `inflight`, what comes in at another instance.
+    pub kind: String,
+    /// Where the other instance is asked; `null` for our gateway.
+    pub address: Option<String>,
+    /// The run of the other instance, by which it is told from others.
+    pub instance: Option<String>,
+    /// `read`: in time. `held`: it does not answer, and what it said last counts. `lost`: it does
+    /// not answer for so long, or never did, that its part is missing.
+    pub state: String,
+    /// Requests in flight there.
+    pub in_flight: Option<f64>,
+    /// How long ago that was read.
+    pub age_seconds: Option<f64>,
+    /// Why the last question was not answered.
+    pub failure: Option<String>,
 }
 
 /// A fleet's load. Numbers of requests are those of this moment.

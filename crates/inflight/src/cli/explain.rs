@@ -10,6 +10,7 @@ use clap::Args;
 use thiserror::Error;
 
 use super::client::{self, AdminAddress, AskError};
+use super::status::shown;
 use crate::api::wire;
 use crate::fleet::DECISIONS_KEPT;
 
@@ -135,7 +136,7 @@ fn render(fleet: &wire::Fleet, decisions: &[wire::Decision]) -> String {
     let mut out = format!(
         "{}: {} ready, {} starting, {} draining, {} unhealthy; {} to {} allowed\n",
         fleet.name,
-        replicas.ready,
+        shown(replicas.ready, |ready| ready.to_string()),
         replicas.starting,
         replicas.draining,
         replicas.unhealthy,

@@ -12,6 +12,8 @@ use thiserror::Error;
 use super::client::{self, AdminAddress, AskError};
 use crate::api::wire;
 
+pub(super) use table::shown;
+
 const FLEETS_PATH: &str = "/api/v1/fleets";
 
 /// Shows the fleets of a running instance.

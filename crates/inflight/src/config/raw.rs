@@ -20,7 +20,7 @@ use super::section::{
 use super::setting::{FILE, Items, Ports, Setting};
 
 pub(super) use fleet::{
-    Bounds, Fleet, Limits, Process, Protocol, Ready, Source, TargetKeys, Timeouts,
+    Bounds, Fleet, Limits, Peers, Process, Protocol, Ready, Source, TargetKeys, Timeouts,
 };
 pub(super) use scaling::{
     Admission, Measured, Profile, Queue, Rule, Scaling, StepLimit, WhenClosed,

@@ -4,6 +4,7 @@
 //! left out of comparisons, so that one slip gives one error.
 
 mod fleet;
+mod peers;
 mod scaling;
 mod target;
 

@@ -21,10 +21,10 @@ const DECISIONS_HEARD: usize = 64;
 pub struct Board {
     /// The policy's name, as the configuration says it.
     pub policy: &'static str,
-    /// The kind of source that measures the load, as the configuration says it.
-    pub source: &'static str,
     /// Whether the fleet's gateway accepts connections; a fleet without a gateway sets it too.
     pub is_listening: bool,
+    /// The names of the models, in the order of the configuration.
+    pub models: Vec<String>,
     /// Slots of one replica, of the first model.
     pub slots: u32,
     /// The fewest replicas the fleet may have.
@@ -61,8 +61,8 @@ impl Board {
     pub fn new(policy: &'static str, slots: u32, min: Replicas, max: Replicas) -> Self {
         Self {
             policy,
-            source: "gateway",
             is_listening: false,
+            models: Vec::new(),
             slots,
             min,
             max,

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use anyhow::Context as _;
 use inflight_core::admission::Gate;
-use inflight_core::load::ReplicaState;
+use inflight_core::load::{InstanceId, ReplicaState};
 use inflight_core::scaling::Scaler;
 use inflight_core::{ReplicaId, Replicas};
 use tokio::sync::mpsc;
@@ -18,9 +18,10 @@ use super::wiring;
 use crate::clock::Clock;
 use crate::config::{Endpoints, FleetConfig, Target};
 use crate::control::{Control, TargetLink};
-use crate::fleet::{Board, Fleet, Member};
+use crate::fleet::{Board, Fleet, Member, Peers};
 use crate::gateway::Gateway;
 use crate::ports::FleetSettings;
+use crate::sources::{PeerSource, PeersConfig};
 use crate::story::Story;
 use crate::targets::process::{ProcessConfig, ProcessHost, ProcessTarget};
 
@@ -36,14 +37,17 @@ pub(super) struct Prepared {
     config: FleetConfig,
     settings: FleetSettings,
     process: Option<ProcessConfig>,
-    gateway: Gateway,
+    gateway: Option<Gateway>,
+    peers: Option<PeersConfig>,
 }
 
 /// A fleet that runs.
 pub(super) struct RunningFleet {
     member: Member,
-    address: SocketAddr,
-    gateway: Part,
+    address: Option<SocketAddr>,
+    gateway: Option<Part>,
+    /// Asks the peers.
+    source: Option<Part>,
     control: Part,
     /// Ends once its control loop did.
     target: Option<Part>,
@@ -59,13 +63,18 @@ impl Prepared {
             Target::Process(settings) => Some(wiring::process(&config, settings)?),
             Target::Advise => None,
         };
+        let gateway = (config.gateway.as_ref())
+            .map(|settings| {
+                let line = settings.listen.place.line;
+                Gateway::bind(wiring::gateway(&config, settings))
+                    .with_context(|| format!("fleet {}, line {line}", config.name))
+            })
+            .transpose()?;
         Ok(Self {
             settings: wiring::settings(&config)?,
             process,
-            gateway: Gateway::bind(wiring::gateway(&config)).with_context(|| {
-                let line = config.gateway.listen.place.line;
-                format!("fleet {}, line {line}", config.name)
-            })?,
+            gateway,
+            peers: wiring::peers(&config),
             config,
         })
     }
@@ -76,6 +85,7 @@ impl RunningFleet {
     pub(super) fn start(
         prepared: Prepared,
         clock: Clock,
+        instance: InstanceId,
         host: &ProcessHost,
         story: &Story,
     ) -> Self {
@@ -84,6 +94,7 @@ impl RunningFleet {
             settings,
             process,
             gateway,
+            peers,
         } = prepared;
         let now = clock.now();
         let mut gate = Gate::new(wiring::gate(&config), now);
@@ -96,7 +107,15 @@ impl RunningFleet {
             config.replicas_max,
         );
         board.is_listening = true;
-        let fleet = Fleet::new(&config.name, clock, gate, board);
+        board.models = config.models.iter().map(|row| row.name.clone()).collect();
+        let fleet = Fleet::with_sources(
+            &config.name,
+            clock,
+            gate,
+            board,
+            gateway.is_some(),
+            (peers.as_ref()).map(|_| Peers::new(instance, config.models.len())),
+        );
         let mut current = config.replicas_min;
         if let Endpoints::Static(addresses) = &config.endpoints {
             for (id, &address) in (0..).zip(addresses) {
@@ -116,14 +135,22 @@ impl RunningFleet {
         let scaler = Scaler::new(settings.scaling, now, current);
         let control = Control::new(Arc::clone(&fleet), scaler, link, story.clone());
         let (orders, orders_taken) = mpsc::channel(ORDERS_WAITING);
-        let address = gateway.local_addr();
-        info!(fleet = config.name, listen = %address, "gateway listens");
+        let address = gateway.as_ref().map(Gateway::local_addr);
+        if let Some(address) = address {
+            info!(fleet = config.name, listen = %address, "gateway listens");
+        }
         Self {
             control: Part::start("a control loop", |stop| control.run(orders_taken, stop)),
-            gateway: Part::start("a gateway", |stop| {
-                // A dropped sender means that we are ending anyway.
-                let shutdown = async { stop.await.unwrap_or_default() };
-                gateway.serve(Arc::clone(&fleet), shutdown)
+            gateway: gateway.map(|gateway| {
+                Part::start("a gateway", |stop| {
+                    // A dropped sender means that we are ending anyway.
+                    let shutdown = async { stop.await.unwrap_or_default() };
+                    gateway.serve(Arc::clone(&fleet), shutdown)
+                })
+            }),
+            source: peers.map(|peers| {
+                let source = PeerSource::new(Arc::clone(&fleet), peers);
+                Part::start("a source", |stop| source.run(stop))
             }),
             target,
             address,
@@ -136,15 +163,16 @@ impl RunningFleet {
         &self.member
     }
 
-    /// Returns where its gateway listens.
-    pub(super) fn address(&self) -> SocketAddr {
+    /// Returns where its gateway listens; `None` without one.
+    pub(super) fn address(&self) -> Option<SocketAddr> {
         self.address
     }
 
     /// Is ready with the name of a part that ended although nobody told it to.
     pub(super) fn poll_failed(&mut self, cx: &mut Context<'_>) -> Poll<&'static str> {
         let parts = [
-            Some(&mut self.gateway),
+            self.gateway.as_mut(),
+            self.source.as_mut(),
             Some(&mut self.control),
             self.target.as_mut(),
         ];
@@ -163,8 +191,14 @@ impl RunningFleet {
     /// A part of it ended by a panic.
     pub(super) async fn stop(self) -> Result<(), JoinError> {
         self.member.fleet.board().is_listening = false;
-        let mut result = self.gateway.end().await;
+        let mut result = Ok(());
+        if let Some(gateway) = self.gateway {
+            result = gateway.end().await;
+        }
         result = result.and(self.control.end().await);
+        if let Some(source) = self.source {
+            result = result.and(source.end().await);
+        }
         if let Some(target) = self.target {
             result = result.and(target.ended().await);
         }

@@ -13,10 +13,12 @@ use inflight_core::scaling::{
 };
 
 use crate::config::{
-    self, AdmissionSettings, CloseWhen, FleetConfig, PolicySettings, StaffingProfile, StepSettings,
+    self, AdmissionSettings, CloseWhen, FleetConfig, GatewaySettings, PolicySettings,
+    StaffingProfile, StepSettings,
 };
 use crate::gateway::{GatewayConfig, Limits, ModelRoute, SessionBy, Timeouts, UpstreamProtocol};
 use crate::ports::FleetSettings;
+use crate::sources::PeersConfig;
 use crate::story::journal::JournalConfig;
 use crate::targets::process::{ProcessConfig, ProcessSettings, ReadyProbe};
 
@@ -80,8 +82,7 @@ pub(super) fn journal(settings: &config::JournalSettings) -> JournalConfig {
 }
 
 /// Returns what a fleet's gateway takes.
-pub(super) fn gateway(fleet: &FleetConfig) -> GatewayConfig {
-    let settings = &fleet.gateway;
+pub(super) fn gateway(fleet: &FleetConfig, settings: &GatewaySettings) -> GatewayConfig {
     let (timeouts, limits) = (settings.timeouts, settings.limits);
     GatewayConfig {
         listen: settings.listen.value,
@@ -116,6 +117,19 @@ pub(super) fn gateway(fleet: &FleetConfig) -> GatewayConfig {
         first_calls: fleet.first_calls.clone(),
         cancellable: settings.cancellable,
     }
+}
+
+/// Returns which peers a fleet's source asks, if it has any.
+pub(super) fn peers(fleet: &FleetConfig) -> Option<PeersConfig> {
+    let settings = fleet.peers.clone()?;
+    Some(PeersConfig {
+        listed: settings.listed,
+        dns: settings.dns,
+        fleet: settings.fleet,
+        models: fleet.models.iter().map(|row| row.name.clone()).collect(),
+        every: settings.every,
+        timeout: settings.timeout,
+    })
 }
 
 /// Returns what a fleet's control loop keeps.
@@ -229,8 +243,9 @@ mod tests {
             );
             let path = Path::new("inflight.yaml");
             let config = Config::from_text(path, &text, &Surroundings::Elsewhere).unwrap();
+            let fleet = &config.fleets[0];
             assert_eq!(
-                gateway(&config.fleets[0]).cancellable,
+                gateway(fleet, fleet.gateway.as_ref().unwrap()).cancellable,
                 is_cancellable,
                 "{key}"
             );

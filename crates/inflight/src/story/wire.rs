@@ -176,6 +176,8 @@ pub struct Observation {
     pub started: Vec<u64>,
     /// The answer of the user's query.
     pub metric: Term,
+    /// Whether a part of the load cannot be seen.
+    pub is_partial: bool,
 }
 
 /// The replicas of a reading.

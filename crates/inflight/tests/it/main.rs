@@ -19,4 +19,5 @@ mod journal;
 mod process_target;
 mod product;
 mod serve;
+mod sources;
 mod tidy;

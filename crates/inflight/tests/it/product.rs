@@ -1,6 +1,7 @@
 //! The binary as its users meet it: its exit codes, its words, and the main job from end to end.
 
 mod instance;
+mod two_gateways;
 
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;

@@ -51,8 +51,9 @@ fn page_of(fleets: &[Arc<Fleet>], clock: Clock) -> String {
         clock,
         story: Story::new(clock, None),
         access: Access::new(([127, 0, 0, 1], 0).into(), None),
+        instance: InstanceId(1),
     };
-    encode(&api).unwrap()
+    encode(&api, None).unwrap()
 }
 
 fn series(page: &str) -> BTreeSet<&str> {

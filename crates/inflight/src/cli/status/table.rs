@@ -44,7 +44,7 @@ fn row(fleet: &Fleet) -> [String; HEADINGS.len()] {
     [
         fleet.name.clone(),
         fleet.policy.clone(),
-        replicas.ready.to_string(),
+        shown(replicas.ready, |ready| ready.to_string()),
         shown(replicas.desired, |desired| desired.to_string()),
         format!("{}-{}", replicas.min, replicas.max),
         shown(load.in_flight, number),
@@ -52,12 +52,9 @@ fn row(fleet: &Fleet) -> [String; HEADINGS.len()] {
         shown(load.arrivals_per_second, |rate| format!("{rate:.1}/s")),
         shown(load.service_seconds, seconds),
         shown(load.inflation, |inflation| format!("{inflation:.2}")),
-        if fleet.admission.open {
-            "open"
-        } else {
-            "closed"
-        }
-        .to_owned(),
+        shown(fleet.admission, |gate| {
+            if gate.open { "open" } else { "closed" }.to_owned()
+        }),
     ]
 }
 
@@ -102,7 +99,7 @@ fn line(cells: &[String], widths: &[usize]) -> String {
     format!("{}\n", padded.join(GAP).trim_end())
 }
 
-fn shown<T>(value: Option<T>, show: impl FnOnce(T) -> String) -> String {
+pub(in crate::cli) fn shown<T>(value: Option<T>, show: impl FnOnce(T) -> String) -> String {
     value.map_or_else(|| UNKNOWN.to_owned(), show)
 }
 

@@ -120,14 +120,16 @@ fn any_observation() -> impl Strategy<Value = Observation> {
         peak,
         started,
         metric,
+        any::<bool>(),
     )
         .prop_map(
-            |(replicas, models, peak_seconds, started, metric)| Observation {
+            |(replicas, models, peak_seconds, started, metric, is_partial)| Observation {
                 replicas,
                 models,
                 peak_seconds,
                 started,
                 metric,
+                is_partial,
             },
         )
 }

@@ -28,8 +28,8 @@ async fn every_label_is_documented() {
         let labels = series
             .split(['{', ',', '}'])
             .filter_map(|label| label.split_once('='));
-        for (key, value) in labels.filter(|(key, _)| !matches!(*key, "le" | "version")) {
-            let word = if key == "fleet" {
+        for (key, value) in labels.filter(|(key, _)| !matches!(*key, "le" | "version" | "id")) {
+            let word = if matches!(key, "fleet" | "model") {
                 key
             } else {
                 value.trim_matches('"')

@@ -19,7 +19,7 @@ use inflight::story::Story;
 use inflight_core::admission::{
     AdmissionConfig, AdmissionScope, Arrival, Gate, GateConfig, ModelConfig, QueueBounds, When,
 };
-use inflight_core::load::Estimate;
+use inflight_core::load::{Estimate, InstanceId};
 use inflight_core::scaling::{
     Bounds, ConcurrencyFinding, Finding, Policy, Scaler, ScalingConfig, StaffingConfig,
 };
@@ -83,6 +83,7 @@ impl Instance {
             clock,
             story: Story::new(clock, None),
             access: access(address),
+            instance: InstanceId(0xabc),
         };
         let (stop, stopped) = oneshot::channel::<()>();
         let served = listener.serve(api.clone(), async { stopped.await.unwrap_or_default() });
@@ -240,7 +241,8 @@ pub(crate) fn fleet_named(name: &str, clock: Clock) -> Arc<Fleet> {
         },
         bucket: Duration::from_millis(100),
     };
-    let board = Board::new("staffing", 2, Replicas::ZERO, Replicas::new(8));
+    let mut board = Board::new("staffing", 2, Replicas::ZERO, Replicas::new(8));
+    board.models = vec![name.to_owned()];
     Fleet::new(name, clock, Gate::new(gate, clock.now()), board)
 }
 

@@ -88,9 +88,14 @@ pub(super) struct Instance {
 
 impl Instance {
     pub(super) fn start(fleets: &[String]) -> Self {
+        Self::start_at("127.0.0.1:0", fleets)
+    }
+
+    /// Starts with its admin API at an address.
+    pub(super) fn start_at(admin: &str, fleets: &[String]) -> Self {
         let scratch = Scratch::new();
         let text = format!(
-            "version: 1\nadmin: {{ listen: \"127.0.0.1:0\" }}\njournal: {{ file: {:?} }}\nfleets:\n{}",
+            "version: 1\nadmin: {{ listen: \"{admin}\" }}\njournal: {{ file: {:?} }}\nfleets:\n{}",
             scratch.path(JOURNAL),
             fleets.concat()
         );
