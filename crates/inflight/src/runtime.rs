@@ -20,7 +20,8 @@ use crate::api::{AdminListener, Api};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::fleet::{Fleet, Roster};
-use crate::targets::process::{LogPrinter, ProcessHost};
+use crate::targets::process::ProcessHost;
+use crate::telemetry::printer;
 use part::Part;
 use running_fleet::{Prepared, RunningFleet};
 
@@ -43,9 +44,8 @@ impl Running {
         let listener = AdminListener::bind(config.admin.listen.value).await?;
         let prepared =
             (config.fleets.into_iter().map(Prepared::new)).collect::<anyhow::Result<Vec<_>>>()?;
-        let printer = LogPrinter::to_stderr().context("the replicas' lines cannot be printed")?;
 
-        let host = ProcessHost::new(clock, printer);
+        let host = ProcessHost::new(clock, printer().clone());
         let roster = Arc::new(Roster::default());
         let fleets: Vec<_> = (prepared.into_iter())
             .map(|fleet| RunningFleet::start(fleet, clock, &host))

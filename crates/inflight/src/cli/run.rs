@@ -1,6 +1,5 @@
 //! `inflight run`: serves what a configuration says until it is told to stop.
 
-use std::io::{self, Write as _};
 use std::num::NonZero;
 use std::process::ExitCode;
 use std::thread::available_parallelism;
@@ -13,7 +12,7 @@ use tracing::{error, warn};
 use super::{ConfigFile, USAGE};
 use crate::config::Config;
 use crate::runtime::Running;
-use crate::telemetry::{self, LogFormat};
+use crate::telemetry::{self, LogFormat, printer};
 
 /// Runs until stopped; SIGTERM or SIGINT finishes what was accepted, a second one ends at once.
 #[derive(Clone, Debug, clap::Args)]
@@ -37,19 +36,21 @@ pub fn run(args: &RunArgs) -> ExitCode {
             conclude(serve(config))
         }
         Err(error) => {
-            writeln!(io::stderr(), "{error}").ok();
+            printer().line(error.to_string().into_bytes());
+            printer().flush();
             ExitCode::from(USAGE)
         }
     }
 }
 
-/// Says why a command failed, if it did.
+/// Says why a command failed, if it did, after the last lines of its log.
 pub(super) fn conclude(result: anyhow::Result<ExitCode>) -> ExitCode {
-    result.unwrap_or_else(|failure| {
-        // Nobody reads standard error: the exit code still tells.
-        writeln!(io::stderr(), "error: {failure:#}").ok();
+    let code = result.unwrap_or_else(|failure| {
+        printer().line(format!("error: {failure:#}").into_bytes());
         ExitCode::FAILURE
-    })
+    });
+    printer().flush();
+    code
 }
 
 /// Starts as many worker threads as there are processors; on one, none beside our own.

@@ -29,11 +29,11 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::clock::Clock;
 use crate::ports::{ReplicaChange, TargetCommand, TargetEvent};
+use crate::telemetry::Printer;
 
 pub use config::{
     CommandError, ProcessConfig, ProcessConfigError, ProcessSettings, ReadyProbe, resolve_command,
 };
-pub use output::LogPrinter;
 pub use port_pool::PortPool;
 pub use shim::run_shim_if_asked;
 
@@ -57,7 +57,7 @@ pub struct ProcessHost {
     /// Gives each replica its port.
     pub ports: PortPool,
     /// Prints what replicas write.
-    pub printer: LogPrinter,
+    pub printer: Printer,
     /// The program that holds the shim: ourselves.
     pub program: PathBuf,
     /// Reads the time.
@@ -67,7 +67,7 @@ pub struct ProcessHost {
 impl ProcessHost {
     /// Builds what is shared, with the shim in this very program.
     #[must_use]
-    pub fn new(clock: Clock, printer: LogPrinter) -> Self {
+    pub fn new(clock: Clock, printer: Printer) -> Self {
         let ports = PortPool::beside_ephemeral();
         Self {
             ports,

@@ -2,12 +2,18 @@
 
 mod instance;
 
+use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
 
+use rustix::process::Signal;
 use serde_json::Value;
 
-use instance::{INFLIGHT, Instance, PATIENCE, Scratch, fleet, fleet_of, get, gets, wait_until};
+use instance::{
+    INFLIGHT, Instance, PATIENCE, Scratch, address_in, fleet, fleet_of, get, gets, signal,
+    wait_until,
+};
 
 /// Runs `inflight` to its end and returns its exit code and what it said.
 fn run(arguments: &[&str]) -> (Option<i32>, String) {
@@ -190,6 +196,36 @@ fn the_demonstration_needs_one_replica_for_one_client_and_loses_nothing() {
     assert_eq!((of(0, "clients"), of(0, "replicas_max")), (1, 1), "{said}");
     assert!((2..=6).contains(&of(1, "replicas_max")), "{said}");
     assert_eq!((of(2, "clients"), of(2, "replicas_end")), (0, 0), "{said}");
+}
+
+/// Runs behind a pipe that is read until it listens and never again, while a replica fills it.
+#[test]
+fn a_standard_error_that_nobody_empties_holds_up_neither_requests_nor_the_end() {
+    let scratch = Scratch::new();
+    let line = "x".repeat(200);
+    let noisy = format!(
+        "i=0; while [ $i -lt 3000 ]; do echo {line}; i=$((i+1)); done; exec {INFLIGHT} __serve --port $1"
+    );
+    let command = ["sh", "-c", &noisy, "sh", "{port}"];
+    let fleet = fleet_of("noisy", &command, "min: 1, max: 1");
+    let text = format!("version: 1\nadmin: {{ listen: \"127.0.0.1:0\" }}\nfleets:\n{fleet}");
+    let file = scratch.file("inflight.yaml", &text);
+    let mut process = Command::new(INFLIGHT)
+        .args(["run", "-c", &file, "--log-format", "json"])
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut log = BufReader::new(process.stderr.take().unwrap()).lines();
+    let gateway = log.find_map(|line| address_in(&line.unwrap(), "gateway listens", "listen"));
+    // The replica has written ten times what a pipe holds before it answers.
+    assert_eq!(gets(gateway.unwrap(), "/", 20), vec![200; 20]);
+    signal(process.id(), Signal::TERM);
+    let process = Mutex::new(process);
+    let ended = || process.lock().unwrap().try_wait().unwrap();
+    wait_until(|| ended().is_some(), "the end");
+    assert_eq!(ended().and_then(|status| status.code()), Some(0));
+    drop(log);
 }
 
 #[test]

@@ -21,7 +21,10 @@ const ARROWS: [(&str, &[&str]); 13] = [
     ("serve", &[]),
     ("gateway", PARTS_MAY_IMPORT),
     ("control", PARTS_MAY_IMPORT),
-    ("targets", PARTS_MAY_IMPORT),
+    (
+        "targets",
+        &["clock", "ports", "config", "fleet", "telemetry"],
+    ),
     ("api", PARTS_MAY_IMPORT),
     (
         "runtime",

@@ -138,13 +138,8 @@ impl Instance {
     /// The addresses that log lines with this message carry in this field.
     fn told(&self, message: &str, field: &str) -> Vec<SocketAddr> {
         let said = self.said();
-        let lines = said
-            .lines()
-            .filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        let fields = lines.map(|line| line["fields"].clone());
-        fields
-            .filter(|fields| fields["message"] == message)
-            .filter_map(|fields| fields[field].as_str()?.parse().ok())
+        said.lines()
+            .filter_map(|line| address_in(line, message, field))
             .collect()
     }
 
@@ -206,7 +201,17 @@ impl Drop for Instance {
     }
 }
 
-fn signal(id: u32, signal: Signal) {
+/// The address that a JSON log line with this message carries in this field.
+pub(super) fn address_in(line: &str, message: &str, field: &str) -> Option<SocketAddr> {
+    let fields = &serde_json::from_str::<Value>(line).ok()?["fields"];
+    if fields["message"] == message {
+        fields[field].as_str()?.parse().ok()
+    } else {
+        None
+    }
+}
+
+pub(super) fn signal(id: u32, signal: Signal) {
     let id = Pid::from_raw(i32::try_from(id).unwrap()).unwrap();
     kill_process(id, signal).unwrap();
 }
