@@ -194,7 +194,10 @@ impl Control {
     /// Keeps what the target had no room for until the next event.
     fn tell_drained(&mut self) {
         let Some(link) = &self.target else {
-            self.drained.clear();
+            // Nobody here ends them: they are gone once they are empty.
+            for replica in self.drained.drain(..) {
+                self.fleet.remove_endpoint(replica);
+            }
             return;
         };
         while let Some(&replica) = self.drained.last() {
@@ -246,19 +249,35 @@ impl Control {
 
     fn on_order(&mut self, order: Order) {
         match order {
-            Order::Configure { settings, done } => {
-                self.configure(*settings);
+            Order::Configure {
+                settings,
+                forgets_sessions,
+                done,
+            } => {
+                self.configure(*settings, forgets_sessions);
                 // Whoever asked may be gone.
                 done.send(()).ok();
             }
         }
     }
 
-    /// The next decision is by the new settings, and at once.
-    fn configure(&mut self, settings: FleetSettings) {
+    /// The next decision is by the new settings, and at once. What was measured stays.
+    fn configure(&mut self, settings: FleetSettings, forgets_sessions: bool) {
+        let FleetSettings {
+            gate,
+            scaling,
+            fixed,
+        } = settings;
+        self.fleet.configure(gate, forgets_sessions);
+        if let Some(addresses) = &fixed {
+            self.fleet.set_fixed(addresses);
+        }
+        if scaling != *self.scaler.config() {
+            self.decide_every = scaling.policy.tick();
+            self.scaler.set_config(self.fleet.clock().now(), scaling);
+        }
         let now = self.observe();
-        self.decide_every = settings.scaling.policy.tick();
-        self.scaler.set_config(now, settings.scaling);
+        self.next_tick = now + READ_EVERY.min(self.decide_every);
         self.decide(now);
     }
 

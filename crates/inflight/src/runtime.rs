@@ -3,7 +3,9 @@
 //! Every listener is bound before anything is started, so that a port in use ends us while there
 //! is nothing to clean up.
 
+mod model_rows;
 mod part;
+mod reload;
 mod running_fleet;
 mod wiring;
 
@@ -13,7 +15,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use anyhow::Context as _;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tracing::info;
 
 use crate::api::{AdminListener, Api};
@@ -30,8 +32,19 @@ pub struct Running {
     /// In the order of the configuration; names differ.
     fleets: Vec<RunningFleet>,
     roster: Arc<Roster>,
-    admin: SocketAddr,
-    api: Part,
+    clock: Clock,
+    host: ProcessHost,
+    admin: Admin,
+    /// What a change of the configuration left to end: fleets, gateways, an admin API.
+    leaving: JoinSet<Result<(), JoinError>>,
+}
+
+/// The admin API that runs.
+struct Admin {
+    /// Where the configuration has it, which may leave the port open.
+    listen: SocketAddr,
+    address: SocketAddr,
+    part: Part,
 }
 
 impl Running {
@@ -51,28 +64,23 @@ impl Running {
             .map(|fleet| RunningFleet::start(fleet, clock, &host))
             .collect();
         roster.replace(fleets.iter().map(|fleet| fleet.member().clone()).collect());
-        let admin = listener.address();
-        let api = Api {
-            roster: Arc::clone(&roster),
-            clock,
-        };
-        let api = Part::start("the admin API", |stop| {
-            // A dropped sender ends the API just as well.
-            listener.serve(api, async { stop.await.unwrap_or_default() })
-        });
-        info!(%admin, fleets = fleets.len(), "running");
+        roster.configuration().in_force_since = clock.now();
+        let admin = Admin::start(config.admin.listen.value, listener, &roster, clock);
+        info!(admin = %admin.address, fleets = fleets.len(), "running");
         Ok(Self {
             fleets,
             roster,
+            clock,
+            host,
             admin,
-            api,
+            leaving: JoinSet::new(),
         })
     }
 
     /// Returns the address of the admin API.
     #[must_use]
     pub fn admin(&self) -> SocketAddr {
-        self.admin
+        self.admin.address
     }
 
     /// Returns the first fleet and the address of its gateway.
@@ -91,7 +99,7 @@ impl Running {
                     return Poll::Ready(name);
                 }
             }
-            self.api.poll_failed(cx)
+            self.admin.part.poll_failed(cx)
         })
         .await
     }
@@ -102,7 +110,7 @@ impl Running {
     /// A part of ours ended by a panic.
     pub async fn stop(self) -> anyhow::Result<()> {
         info!("stopping: finishing what was accepted");
-        let mut stopping = JoinSet::new();
+        let mut stopping = self.leaving;
         for fleet in self.fleets {
             stopping.spawn(fleet.stop());
         }
@@ -110,8 +118,29 @@ impl Running {
         while let Some(stopped) = stopping.join_next().await {
             result = result.and(stopped.and_then(|stopped| stopped));
         }
-        self.roster.replace(Vec::new());
-        result = result.and(self.api.end().await);
+        result = result.and(self.admin.part.end().await);
         result.context("a part of inflight failed")
+    }
+}
+
+impl Admin {
+    fn start(
+        listen: SocketAddr,
+        listener: AdminListener,
+        roster: &Arc<Roster>,
+        clock: Clock,
+    ) -> Self {
+        let api = Api {
+            roster: Arc::clone(roster),
+            clock,
+        };
+        Self {
+            listen,
+            address: listener.address(),
+            part: Part::start("the admin API", |stop| {
+                // A dropped sender ends the API just as well.
+                listener.serve(api, async { stop.await.unwrap_or_default() })
+            }),
+        }
     }
 }

@@ -250,6 +250,9 @@ impl Pair {
 
     /// Nothing is lost: counts go on, and whoever is in flight stays.
     fn configure(&mut self, now: Timestamp, config: GateConfig) -> Vec<Output> {
+        // What was due before is not the change's doing.
+        let (_, due) = self.call(now, |gate| gate.on_timeout(now));
+        assert_eq!(due, []);
         let before = self.gate.load(now);
         let in_call = config.clone();
         let (_, outputs) = self.call(now, |gate| gate.configure(now, in_call));

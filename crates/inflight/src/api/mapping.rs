@@ -8,7 +8,7 @@ use inflight_core::{Decision, Occupancy, Timestamp};
 
 use super::wire;
 use crate::clock::Clock;
-use crate::fleet::{Board, Fleet, ReplicaCounts};
+use crate::fleet::{Board, ConfigurationState, Fleet, ReplicaCounts};
 
 /// The last second that RFC 3339 can write: the end of the year 9999.
 const CALENDAR_END: Duration = Duration::from_secs(253_402_300_799);
@@ -87,6 +87,19 @@ fn count(requests: u64) -> f64 {
 }
 
 /// Writes a calendar time; what a four-digit year since 1970 cannot say becomes the nearest it can.
+/// Returns what is wrong with the configuration file; `None` while it is in force.
+pub(super) fn configuration_refused(
+    state: &ConfigurationState,
+    clock: Clock,
+) -> Option<wire::ConfigurationRefused> {
+    let refused = state.refused.as_ref()?;
+    Some(wire::ConfigurationRefused {
+        running_since: rfc3339(clock.calendar(state.in_force_since)),
+        since: rfc3339(clock.calendar(refused.since)),
+        why: refused.why.clone(),
+    })
+}
+
 fn rfc3339(at: SystemTime) -> String {
     let since_epoch = at
         .duration_since(SystemTime::UNIX_EPOCH)

@@ -23,8 +23,11 @@ use prometheus_client::registry::Registry;
 use super::failure::Failure;
 use super::{Api, mapping};
 use crate::clock::Clock;
-use crate::fleet::{DecisionCounts, Fleet, ReplicaCounts, Timings};
-use families::{BUILD_INFO, FAMILIES, Family, HISTOGRAMS, HistogramFamily, Kind, Value};
+use crate::fleet::{ConfigurationState, DecisionCounts, Fleet, ReplicaCounts, Timings};
+use families::{
+    BUILD_INFO, CONFIGURATION_REFUSED, CONFIGURATION_RELOADS, FAMILIES, Family, HISTOGRAMS,
+    HistogramFamily, Kind, Value,
+};
 
 /// Ends the page: a comment in the Prometheus format, by which a reader knows a whole page from
 /// one that was cut.
@@ -36,7 +39,8 @@ const END: &str = "# EOF\n";
 /// `inflight_requests` and the counter `inflight_requests_total` would be one family of two
 /// types, which strict parsers refuse.
 pub(super) async fn page(State(api): State<Arc<Api>>) -> Result<impl IntoResponse, Failure> {
-    let text = encode(&api.roster.fleets(), api.clock)
+    let configuration = api.roster.configuration().clone();
+    let text = encode(&api.roster.fleets(), &configuration, api.clock)
         .map_err(|_| Failure::internal("the metrics page could not be written".to_owned()))?;
     Ok((
         [(header::CONTENT_TYPE, prometheus_text::CONTENT_TYPE)],
@@ -48,18 +52,27 @@ pub(super) async fn page(State(api): State<Arc<Api>>) -> Result<impl IntoRespons
 pub fn names() -> impl Iterator<Item = String> {
     let families = FAMILIES.iter().map(Family::full_name);
     let histograms = HISTOGRAMS.iter().map(|family| family.name.to_owned());
-    families
-        .chain(histograms)
-        .chain([format!("{BUILD_INFO}_info")])
+    families.chain(histograms).chain([
+        format!("{BUILD_INFO}_info"),
+        format!("{CONFIGURATION_RELOADS}_total"),
+        CONFIGURATION_REFUSED.to_owned(),
+    ])
 }
 
-fn encode(fleets: &[Arc<Fleet>], clock: Clock) -> Result<String, fmt::Error> {
+fn encode(
+    fleets: &[Arc<Fleet>],
+    configuration: &ConfigurationState,
+    clock: Clock,
+) -> Result<String, fmt::Error> {
     let readings = fleets
         .iter()
         .map(|fleet| Reading::of(fleet, clock))
         .collect();
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Page { readings }));
+    registry.register_collector(Box::new(Page {
+        readings,
+        configuration: configuration.clone(),
+    }));
     let mut text = String::new();
     prometheus_text::encode(&mut text, &registry)?;
     text.push_str(END);
@@ -108,6 +121,7 @@ impl Reading {
 #[derive(Debug)]
 struct Page {
     readings: Vec<Reading>,
+    configuration: ConfigurationState,
 }
 
 impl Collector for Page {
@@ -118,6 +132,7 @@ impl Collector for Page {
         for family in HISTOGRAMS {
             self.encode_histogram(&mut encoder, family)?;
         }
+        self.encode_configuration(&mut encoder)?;
         encoder
             .encode_descriptor(BUILD_INFO, "The running version", None, MetricType::Info)?
             .encode_info(&[("version", env!("CARGO_PKG_VERSION"))])
@@ -125,6 +140,28 @@ impl Collector for Page {
 }
 
 impl Page {
+    fn encode_configuration(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let ConfigurationState {
+            refused,
+            reloads,
+            refusals,
+            ..
+        } = &self.configuration;
+        let help = "Configuration files read while running, by what became of them";
+        let name = CONFIGURATION_RELOADS;
+        let mut rows = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (result, count) in [("in_force", reloads), ("refused", refusals)] {
+            let labels = [("result", result)];
+            rows.encode_family(&labels)?
+                .encode_counter::<NoLabelSet, _, u64>(count, None)?;
+        }
+        let help = "1 while the configuration file is refused and a former one is in force";
+        let name = CONFIGURATION_REFUSED;
+        encoder
+            .encode_descriptor(name, help, None, MetricType::Gauge)?
+            .encode_gauge(&u64::from(refused.is_some()))
+    }
+
     fn encode_family(&self, encoder: &mut DescriptorEncoder<'_>, family: &Family) -> fmt::Result {
         let metric_type = match family.kind {
             Kind::Counter => MetricType::Counter,

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use anyhow::Context as _;
-use inflight_core::ModelIndex;
 use inflight_core::admission::{
     AdmissionConfig, AdmissionScope, GateConfig, ModelConfig, QueueBounds, When,
 };
@@ -12,8 +11,10 @@ use inflight_core::scaling::{
     StaffingConfig, StepLimit, Tolerance,
 };
 
+use super::model_rows::ModelRows;
 use crate::config::{
-    self, AdmissionSettings, CloseWhen, FleetConfig, PolicySettings, StaffingProfile, StepSettings,
+    self, AdmissionSettings, CloseWhen, Endpoints, FleetConfig, PolicySettings, StaffingProfile,
+    StepSettings,
 };
 use crate::gateway::{GatewayConfig, Limits, ModelRoute, SessionBy, Timeouts, UpstreamProtocol};
 use crate::ports::FleetSettings;
@@ -36,7 +37,7 @@ const BURST_WINDOW_MIN: Duration = Duration::from_secs(1);
 const FRESHNESS: Duration = Duration::from_secs(30);
 
 /// Returns what a fleet's gate takes.
-pub(super) fn gate(fleet: &FleetConfig) -> GateConfig {
+fn gate(fleet: &FleetConfig, rows: &ModelRows) -> GateConfig {
     let queue = fleet.queue;
     let settings = fleet.admission.unwrap_or(ADMISSION_OFF);
     let admission = AdmissionConfig {
@@ -54,10 +55,8 @@ pub(super) fn gate(fleet: &FleetConfig) -> GateConfig {
         session_idle: SESSION_IDLE,
     };
     GateConfig {
-        models: fleet
-            .models
-            .iter()
-            .map(|model| ModelConfig { slots: model.slots })
+        models: (rows.slots().into_iter())
+            .map(|slots| ModelConfig { slots })
             .collect(),
         queue: QueueBounds {
             requests: queue.requests,
@@ -71,7 +70,7 @@ pub(super) fn gate(fleet: &FleetConfig) -> GateConfig {
 }
 
 /// Returns what a fleet's gateway takes.
-pub(super) fn gateway(fleet: &FleetConfig) -> GatewayConfig {
+pub(super) fn gateway(fleet: &FleetConfig, rows: &ModelRows) -> GatewayConfig {
     let settings = &fleet.gateway;
     let (timeouts, limits) = (settings.timeouts, settings.limits);
     GatewayConfig {
@@ -94,10 +93,10 @@ pub(super) fn gateway(fleet: &FleetConfig) -> GatewayConfig {
             connections: usize::try_from(limits.connections).unwrap_or(usize::MAX),
         },
         ignore_paths: settings.ignore_paths.clone(),
-        models: (fleet.models.iter().enumerate())
-            .map(|(index, model)| ModelRoute {
+        models: (fleet.models.iter())
+            .map(|model| ModelRoute {
                 prefix: model.path.clone(),
-                model: ModelIndex(index),
+                model: rows.row_of(&model.name),
             })
             .collect(),
         session: match &fleet.session {
@@ -110,13 +109,18 @@ pub(super) fn gateway(fleet: &FleetConfig) -> GatewayConfig {
 }
 
 /// Returns what a fleet's control loop keeps.
-pub(super) fn settings(fleet: &FleetConfig) -> anyhow::Result<FleetSettings> {
+pub(super) fn settings(fleet: &FleetConfig, rows: &ModelRows) -> anyhow::Result<FleetSettings> {
     Ok(FleetSettings {
-        scaling: scaling(fleet)?,
+        gate: gate(fleet, rows),
+        scaling: scaling(fleet, rows)?,
+        fixed: match &fleet.endpoints {
+            Endpoints::Static(addresses) => Some(addresses.clone()),
+            Endpoints::Target => None,
+        },
     })
 }
 
-fn scaling(fleet: &FleetConfig) -> anyhow::Result<ScalingConfig> {
+fn scaling(fleet: &FleetConfig, rows: &ModelRows) -> anyhow::Result<ScalingConfig> {
     let settings = &fleet.scaling;
     let policy = match settings.policy {
         PolicySettings::Staffing {
@@ -154,7 +158,7 @@ fn scaling(fleet: &FleetConfig) -> anyhow::Result<ScalingConfig> {
         unknown_hold: settings.unknown_hold,
         unknown_fallback: settings.unknown_fallback,
         freshness: FRESHNESS,
-        slots: fleet.models.iter().map(|model| model.slots).collect(),
+        slots: rows.slots(),
     })
 }
 

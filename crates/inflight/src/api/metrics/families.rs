@@ -8,6 +8,12 @@ use crate::fleet::Timings;
 /// The family of the version, without the `_info` that its type adds.
 pub(super) const BUILD_INFO: &str = "inflight_build";
 
+/// How often the configuration was read again, without the `_total` of a counter.
+pub(super) const CONFIGURATION_RELOADS: &str = "inflight_configuration_reloads";
+
+/// Whether the configuration file is refused.
+pub(super) const CONFIGURATION_REFUSED: &str = "inflight_configuration_refused";
+
 /// Metrics of one name.
 pub(super) struct Family {
     /// The name, without the `_total` that a counter adds.

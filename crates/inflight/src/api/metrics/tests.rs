@@ -34,6 +34,10 @@ fn fleet(name: &str, clock: Clock) -> Arc<Fleet> {
     Fleet::new(name, clock, Gate::new(gate, clock.now()), board)
 }
 
+fn encode(fleets: &[Arc<Fleet>], clock: Clock) -> Result<String, fmt::Error> {
+    super::encode(fleets, &ConfigurationState::default(), clock)
+}
+
 fn series(page: &str) -> BTreeSet<&str> {
     let samples = page.lines().filter(|line| !line.starts_with('#'));
     samples
