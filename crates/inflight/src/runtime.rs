@@ -90,6 +90,13 @@ impl Running {
         Some((Arc::clone(&fleet.member().fleet), fleet.address()))
     }
 
+    /// Returns the address of a fleet's gateway.
+    #[must_use]
+    pub fn gateway(&self, fleet: &str) -> Option<SocketAddr> {
+        let fleet = self.fleets.iter().find(|one| one.name() == fleet)?;
+        Some(fleet.address())
+    }
+
     /// Waits until a part ends that nobody told to: a fault of ours, after which the rest is not
     /// to be trusted with a fleet.
     pub async fn failed(&mut self) -> &'static str {

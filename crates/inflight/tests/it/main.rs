@@ -15,5 +15,6 @@ mod gateway_upgrades;
 mod gateway_world;
 mod process_target;
 mod product;
+mod reload;
 mod serve;
 mod tidy;

@@ -76,6 +76,12 @@ fn fleet_of_command(name: &str, command: &[&str], replicas: &str, more: &str) ->
     )
 }
 
+/// The text of a configuration file.
+pub(super) fn configuration(fleets: &[String]) -> String {
+    let fleets = fleets.concat();
+    format!("version: 1\nadmin: {{ listen: \"127.0.0.1:0\" }}\nfleets:\n{fleets}")
+}
+
 /// A running `inflight`; ended with everything it started when dropped.
 pub(super) struct Instance {
     process: Child,
@@ -87,11 +93,7 @@ pub(super) struct Instance {
 impl Instance {
     pub(super) fn start(fleets: &[String]) -> Self {
         let scratch = Scratch::new();
-        let text = format!(
-            "version: 1\nadmin: {{ listen: \"127.0.0.1:0\" }}\nfleets:\n{}",
-            fleets.concat()
-        );
-        let file = scratch.file("inflight.yaml", &text);
+        let file = scratch.file("inflight.yaml", &configuration(fleets));
         let log = fs::File::create(scratch.path("log")).unwrap();
         let process = Command::new(INFLIGHT)
             .args(["run", "-c", &file, "--log-format", "json"])
@@ -114,6 +116,20 @@ impl Instance {
             || get(instance.admin, "/readyz", PATIENCE).is_ok_and(|(status, _)| status == 200);
         wait_until(is_ready, "ready");
         instance
+    }
+
+    /// Puts another text in place of its configuration file.
+    pub(super) fn rewrite(&self, text: &str) {
+        self.scratch.file("inflight.yaml", text);
+    }
+
+    pub(super) fn signal(&self, sent: Signal) {
+        signal(self.process.id(), sent);
+    }
+
+    /// Waits for its end after it was told to, and returns its exit code.
+    pub(super) fn ended(&mut self) -> Option<i32> {
+        self.process.wait().unwrap().code()
     }
 
     pub(super) fn admin(&self) -> SocketAddr {
