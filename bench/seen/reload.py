@@ -57,7 +57,7 @@ with Product(yaml) as product:
         product.process.send_signal(signal.SIGHUP)
         product.wait_until(lambda: in_force() > before, 20, f"reload {round_} in force")
 
-    seconds = RELOADS * 0.35 + 30
+    seconds = int(RELOADS * 0.35) + 30
     running = [load(port, clients, seconds, think_ms=2) for clients in (4, 2)]
     for round_ in range(WARM_UP):
         reload(round_)

@@ -12,6 +12,7 @@ use inflight::config::{Config, Surroundings};
 use inflight::runtime::Running;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::gateway_world::{Http1, Http2, Replica, eventually, get, post, whole};
@@ -385,7 +386,7 @@ async fn an_address_that_is_gone_from_the_file_drains_and_an_added_one_serves() 
 #[tokio::test]
 async fn a_stream_goes_on_through_changes_of_its_time_outs() {
     let replica = Replica::start().await;
-    let (events, received) = fed_events();
+    let (events, received) = mpsc::channel(8);
     *replica.seen.events.lock().unwrap() = Some(received);
     let mut running = start(&[plain("hello", &[replica.address])]).await;
     let (_, gateway) = running.first().unwrap();
@@ -402,11 +403,4 @@ async fn a_stream_goes_on_through_changes_of_its_time_outs() {
     drop(events);
     assert_eq!(whole(response).await.body().as_ref(), b"xxxxx");
     running.stop().await.unwrap();
-}
-
-fn fed_events() -> (
-    tokio::sync::mpsc::Sender<Bytes>,
-    tokio::sync::mpsc::Receiver<Bytes>,
-) {
-    tokio::sync::mpsc::channel(8)
 }
