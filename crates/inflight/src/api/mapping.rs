@@ -86,7 +86,6 @@ fn count(requests: u64) -> f64 {
     Occupancy::from_count(requests).get()
 }
 
-/// Writes a calendar time; what a four-digit year since 1970 cannot say becomes the nearest it can.
 /// Returns what is wrong with the configuration file; `None` while it is in force.
 pub(super) fn configuration_refused(
     state: &ConfigurationState,
@@ -100,6 +99,7 @@ pub(super) fn configuration_refused(
     })
 }
 
+/// Writes a calendar time; what a four-digit year since 1970 cannot say becomes the nearest it can.
 fn rfc3339(at: SystemTime) -> String {
     let since_epoch = at
         .duration_since(SystemTime::UNIX_EPOCH)

@@ -4,6 +4,7 @@
 //! A fleet is known by its name: it is started, changed in place, or drained and stopped.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 use anyhow::Context as _;
 use tokio::task::JoinError;
@@ -12,13 +13,13 @@ use tracing::{error, info, warn};
 use super::running_fleet::{Change, Prepared, RunningFleet};
 use super::{Admin, Running};
 use crate::api::AdminListener;
-use crate::config::{Config, ConfigError};
+use crate::config::{Config, ConfigError, FleetConfig};
 
 /// What there is to do, in which nothing can fail any more.
 struct Plan {
     /// In the order of the new configuration.
     fleets: Vec<Step>,
-    admin: Option<(std::net::SocketAddr, AdminListener)>,
+    admin: Option<(SocketAddr, AdminListener)>,
 }
 
 enum Step {
@@ -67,7 +68,7 @@ impl Running {
         } else {
             Some((listen, AdminListener::bind(listen).await?))
         };
-        let step = |config: crate::config::FleetConfig| {
+        let step = |config: FleetConfig| {
             let running = self.fleets.iter().find(|fleet| fleet.name() == config.name);
             let name = config.name.clone();
             let step = match running {

@@ -122,9 +122,9 @@ impl ProcessTarget {
         }
     }
 
-    /// Returns where to put other settings at any time. They are for replicas that are started
-    /// from then on: those that run keep what they were started with, and are asked, drained and
-    /// stopped as before. A command given after that is carried out by the new settings.
+    /// Returns where to put other settings at any time. Command, environment and probe are for
+    /// replicas that are started from then on, nothing is restarted; spans and the bound count at
+    /// once. A command given after that is carried out by the new settings.
     #[must_use]
     pub fn settings(&self) -> watch::Sender<ProcessConfig> {
         self.settings.clone()

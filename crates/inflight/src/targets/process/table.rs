@@ -149,7 +149,7 @@ impl Table {
         self.grow(now, drain);
     }
 
-    /// Takes other spans and another bound. What counts down already keeps its span, but a start.
+    /// Takes other spans and another bound. What drains or stops already keeps its span.
     pub(super) fn on_limits(&mut self, limits: Limits) {
         self.limits = limits;
     }
