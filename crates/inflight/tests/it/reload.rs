@@ -341,7 +341,7 @@ async fn b81_a_fleet_that_listens_elsewhere_finishes_what_it_has_and_keeps_its_c
 async fn b21_the_series_and_the_sockets_of_removed_fleets_are_gone() {
     let replica = Replica::start().await;
     let kept = plain("kept", &[replica.address]);
-    let mut running = start(&[kept.clone()]).await;
+    let mut running = start(std::slice::from_ref(&kept)).await;
     let before = series(&running).await;
     for number in 0..20 {
         let name = format!("passing-{number}");
@@ -353,7 +353,7 @@ async fn b21_the_series_and_the_sockets_of_removed_fleets_are_gone() {
             StatusCode::OK
         );
         assert!(admin(&running, "/metrics").await.contains(&name));
-        reload(&mut running, &[kept.clone()]).await;
+        reload(&mut running, std::slice::from_ref(&kept)).await;
         assert_eq!(series(&running).await, before);
     }
     eventually(|| replica.seen.open.load(Ordering::SeqCst) == 0).await;

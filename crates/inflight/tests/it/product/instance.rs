@@ -17,6 +17,8 @@ pub(super) const INFLIGHT: &str = env!("CARGO_BIN_EXE_inflight");
 /// Long enough for any machine; nothing waits for it unless it fails.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
+const JOURNAL: &str = "journal.jsonl";
+
 /// A folder that is gone afterwards.
 pub(super) struct Scratch(PathBuf);
 
@@ -93,7 +95,14 @@ pub(super) struct Instance {
 impl Instance {
     pub(super) fn start(fleets: &[String]) -> Self {
         let scratch = Scratch::new();
-        let file = scratch.file("inflight.yaml", &configuration(fleets));
+        let text = configuration(fleets).replace(
+            "\nfleets:",
+            &format!(
+                "\njournal: {{ file: {:?} }}\nfleets:",
+                scratch.path(JOURNAL)
+            ),
+        );
+        let file = scratch.file("inflight.yaml", &text);
         let log = fs::File::create(scratch.path("log")).unwrap();
         let process = Command::new(INFLIGHT)
             .args(["run", "-c", &file, "--log-format", "json"])
@@ -143,6 +152,11 @@ impl Instance {
     /// Everything it wrote to standard error.
     pub(super) fn said(&self) -> String {
         fs::read_to_string(self.scratch.path("log")).unwrap()
+    }
+
+    /// Everything it wrote to its journal.
+    pub(super) fn journal(&self) -> String {
+        fs::read_to_string(self.scratch.path(JOURNAL)).unwrap()
     }
 
     pub(super) fn fleet(&self, name: &str) -> Value {
@@ -245,7 +259,7 @@ pub(super) fn open(address: SocketAddr, path: &str) -> TcpStream {
     let mut stream = TcpStream::connect(address).unwrap();
     write!(
         stream,
-        "GET {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n"
+        "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
     )
     .unwrap();
     stream
@@ -255,7 +269,7 @@ pub(super) fn open(address: SocketAddr, path: &str) -> TcpStream {
 pub(super) fn get(address: SocketAddr, path: &str, limit: Duration) -> io::Result<(u16, String)> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(limit))?;
-    write!(stream, "GET {path} HTTP/1.0\r\nhost: test\r\n\r\n")?;
+    write!(stream, "GET {path} HTTP/1.0\r\nhost: localhost\r\n\r\n")?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
