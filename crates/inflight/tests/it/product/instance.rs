@@ -84,6 +84,14 @@ pub(super) fn configuration(fleets: &[String]) -> String {
     format!("version: 1\nadmin: {{ listen: \"127.0.0.1:0\" }}\nfleets:\n{fleets}")
 }
 
+fn with_journal(text: &str, scratch: &Scratch) -> String {
+    let journal = format!(
+        "\njournal: {{ file: {:?} }}\nfleets:",
+        scratch.path(JOURNAL)
+    );
+    text.replacen("\nfleets:", &journal, 1)
+}
+
 /// A running `inflight`; ended with everything it started when dropped.
 pub(super) struct Instance {
     process: Child,
@@ -95,13 +103,7 @@ pub(super) struct Instance {
 impl Instance {
     pub(super) fn start(fleets: &[String]) -> Self {
         let scratch = Scratch::new();
-        let text = configuration(fleets).replace(
-            "\nfleets:",
-            &format!(
-                "\njournal: {{ file: {:?} }}\nfleets:",
-                scratch.path(JOURNAL)
-            ),
-        );
+        let text = with_journal(&configuration(fleets), &scratch);
         let file = scratch.file("inflight.yaml", &text);
         let log = fs::File::create(scratch.path("log")).unwrap();
         let process = Command::new(INFLIGHT)
@@ -129,7 +131,8 @@ impl Instance {
 
     /// Puts another text in place of its configuration file.
     pub(super) fn rewrite(&self, text: &str) {
-        self.scratch.file("inflight.yaml", text);
+        let text = with_journal(text, &self.scratch);
+        self.scratch.file("inflight.yaml", &text);
     }
 
     pub(super) fn signal(&self, sent: Signal) {
