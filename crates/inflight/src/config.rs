@@ -17,6 +17,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -25,13 +26,23 @@ use inflight_core::{Bytes, Replicas, Slots};
 
 pub use error::{ConfigError, Located, Place, Problem};
 pub use reference::reference_page;
-pub use surroundings::Surroundings;
+pub use surroundings::{NoSecret, Surroundings, read_secret};
+
+/// Reads a duration as the file spells it (`90s`, `1.5h`) within a range.
+///
+/// # Errors
+/// What is wrong with it, to follow the text in a message.
+pub fn span_of(text: &str, range: &RangeInclusive<Duration>) -> Result<Duration, &'static str> {
+    setting::span_of(text, range)
+}
 
 /// Everything a configuration file says.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// What people and monitoring talk to.
     pub admin: AdminConfig,
+    /// Where what happens is written down; `None` writes nothing.
+    pub journal: Option<JournalSettings>,
     /// The fleets in the order of the file; never empty, names distinct.
     pub fleets: Vec<FleetConfig>,
     /// What is allowed and yet worth a look, in the order of the file.
@@ -79,6 +90,15 @@ pub struct AdminConfig {
     pub listen: Located<SocketAddr>,
     /// A file with the token of those who may change things.
     pub token_file: Option<PathBuf>,
+}
+
+/// Settings of the journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JournalSettings {
+    /// The file.
+    pub file: PathBuf,
+    /// The most that it and its predecessor take together.
+    pub max_size: Bytes,
 }
 
 /// Settings of one fleet.
@@ -134,6 +154,8 @@ pub struct GatewaySettings {
     pub limits: LimitSettings,
     /// Paths, compared as a whole, that are neither counted nor held.
     pub ignore_paths: Vec<String>,
+    /// Whether a replica stops working on a request whose client left.
+    pub cancellable: bool,
 }
 
 /// What is spoken with replicas.

@@ -222,13 +222,30 @@ impl Fleet {
         state.gate.queued() > 0 && !state.replicas.values().any(serves)
     }
 
-    /// Returns any ready replica, for requests that are not counted.
+    /// Returns a ready replica, for requests that are not counted: the one that `draw` falls on,
+    /// and the one to avoid only if there is no other.
     #[must_use]
-    pub fn any_ready(&self) -> Option<Bound> {
+    pub fn any_ready(&self, draw: u64, avoid: Option<ReplicaId>) -> Option<Bound> {
         let state = self.lock();
-        let is_ready = |(_, replica): &(&ReplicaId, &Replica)| replica.state == ReplicaState::Ready;
-        let (&id, _) = state.replicas.iter().find(is_ready)?;
+        let ready = || {
+            let replicas = state.replicas.iter();
+            replicas.filter(|(_, replica)| replica.state == ReplicaState::Ready)
+        };
+        let count = ready().filter(|&(&id, _)| Some(id) != avoid).count();
+        let (&id, _) = match draw.checked_rem(u64::try_from(count).unwrap_or(u64::MAX)) {
+            None => ready().next()?,
+            Some(nth) => ready()
+                .filter(|&(&id, _)| Some(id) != avoid)
+                .nth(usize::try_from(nth).unwrap_or(0))?,
+        };
         state.bound(id)
+    }
+
+    /// Tells whether a request that a replica may have seen can be sent again, and counts that.
+    #[must_use]
+    pub fn take_retry(&self) -> bool {
+        let now = self.clock.now();
+        self.with_gate(|state, _| state.gate.take_retry(now))
     }
 
     /// Tells whether a replica is one of this fleet's, in whatever state.

@@ -45,7 +45,7 @@ pub struct Gateway {
 
 /// Why a gateway cannot listen.
 #[derive(Debug, thiserror::Error)]
-#[error("gateway.listen {address}: {source}")]
+#[error("source.gateway.listen: cannot listen on {address}")]
 pub struct BindError {
     /// Where it should have listened.
     pub address: SocketAddr,

@@ -12,5 +12,6 @@ pub mod gateway;
 pub mod ports;
 pub mod runtime;
 pub mod serve;
+pub mod story;
 pub mod targets;
 pub mod telemetry;

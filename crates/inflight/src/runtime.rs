@@ -18,10 +18,12 @@ use anyhow::Context as _;
 use tokio::task::{JoinError, JoinSet};
 use tracing::info;
 
-use crate::api::{AdminListener, Api};
+use crate::api::{Access, AdminListener, Api};
 use crate::clock::Clock;
-use crate::config::Config;
+use crate::config::{AdminConfig, Config, JournalSettings};
 use crate::fleet::{Fleet, Roster};
+use crate::story::Story;
+use crate::story::journal::Journal;
 use crate::targets::process::ProcessHost;
 use crate::telemetry::printer;
 use part::Part;
@@ -34,6 +36,8 @@ pub struct Running {
     roster: Arc<Roster>,
     clock: Clock,
     host: ProcessHost,
+    story: Story,
+    journal: Option<JournalSettings>,
     admin: Admin,
     /// What a change of the configuration left to end: fleets, gateways, an admin API.
     leaving: JoinSet<Result<(), JoinError>>,
@@ -41,8 +45,8 @@ pub struct Running {
 
 /// The admin API that runs.
 struct Admin {
-    /// Where the configuration has it, which may leave the port open.
-    listen: SocketAddr,
+    /// As the configuration has it, which may leave the port open.
+    config: AdminConfig,
     address: SocketAddr,
     part: Part,
 }
@@ -58,14 +62,24 @@ impl Running {
         let prepared =
             (config.fleets.into_iter().map(Prepared::new)).collect::<anyhow::Result<Vec<_>>>()?;
 
+        let journal = config.journal.as_ref().map(wiring::journal);
+        let journal = journal.map(Journal::start).transpose();
+        let journal = journal.context("the journal's thread cannot be started")?;
+        let story = Story::new(clock, journal);
         let host = ProcessHost::new(clock, printer().clone());
         let roster = Arc::new(Roster::default());
         let fleets: Vec<_> = (prepared.into_iter())
-            .map(|fleet| RunningFleet::start(fleet, clock, &host))
+            .map(|fleet| RunningFleet::start(fleet, clock, &host, &story))
             .collect();
         roster.replace(fleets.iter().map(|fleet| fleet.member().clone()).collect());
         roster.configuration().in_force_since = clock.now();
-        let admin = Admin::start(config.admin.listen.value, listener, &roster, clock);
+        let api = Api {
+            roster: Arc::clone(&roster),
+            clock,
+            story: story.clone(),
+            access: Access::new(listener.address(), config.admin.token_file.clone()),
+        };
+        let admin = Admin::start(config.admin, listener, api);
         info!(admin = %admin.address, fleets = fleets.len(), "running");
         Ok(Self {
             fleets,
@@ -73,7 +87,9 @@ impl Running {
             clock,
             host,
             admin,
+            journal: config.journal,
             leaving: JoinSet::new(),
+            story,
         })
     }
 
@@ -126,28 +142,33 @@ impl Running {
             result = result.and(stopped.and_then(|stopped| stopped));
         }
         result = result.and(self.admin.part.end().await);
+        if let Some(journal) = self.story.journal() {
+            journal.close().await;
+        }
         result.context("a part of inflight failed")
     }
 }
 
 impl Admin {
-    fn start(
-        listen: SocketAddr,
-        listener: AdminListener,
-        roster: &Arc<Roster>,
-        clock: Clock,
-    ) -> Self {
-        let api = Api {
-            roster: Arc::clone(roster),
-            clock,
-        };
+    fn start(config: AdminConfig, listener: AdminListener, api: Api) -> Self {
         Self {
-            listen,
+            config,
             address: listener.address(),
             part: Part::start("the admin API", |stop| {
                 // A dropped sender ends the API just as well.
                 listener.serve(api, async { stop.await.unwrap_or_default() })
             }),
+        }
+    }
+}
+
+impl Running {
+    fn api(&self, address: SocketAddr, config: &AdminConfig) -> Api {
+        Api {
+            roster: Arc::clone(&self.roster),
+            clock: self.clock,
+            story: self.story.clone(),
+            access: Access::new(address, config.token_file.clone()),
         }
     }
 }

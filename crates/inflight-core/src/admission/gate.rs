@@ -21,6 +21,7 @@ use super::queue::{Request, Requests, State};
 use super::rate::CompletionRate;
 use super::refusal::{Refusal, Refused};
 use super::request::{Arrival, Outcome, Output};
+use super::retry::RetryBudget;
 use super::session::Sessions;
 use crate::decision::Decision;
 use crate::ids::{ModelIndex, ReplicaId, SessionKey, Ticket};
@@ -62,6 +63,7 @@ pub struct Gate {
     at_max: bool,
     ended: [u64; 4],
     refused: Refused,
+    retries: RetryBudget,
     outputs: VecDeque<Output>,
 }
 
@@ -124,6 +126,7 @@ impl Gate {
             at_max: false,
             ended: [0; 4],
             refused: Refused::default(),
+            retries: RetryBudget::new(now),
             outputs: VecDeque::new(),
         }
     }
@@ -153,6 +156,7 @@ impl Gate {
         self.in_flight.begin(now);
         self.models[model].in_flight.begin(now);
         self.models[model].arrivals += 1;
+        self.retries.on_request(now);
         let state = match place {
             Some(at) => State::Granted {
                 replica: self.take(now, at, model),
@@ -213,6 +217,15 @@ impl Gate {
         self.requests.rejoin(ticket.key(), now, replica);
         self.grant_waiting(now, model, Some(ticket.key()));
         self.check(model);
+    }
+
+    /// Tells whether a request that a replica may have seen can be sent again, and counts that:
+    /// such retries are at most a tenth of the requests of the last ten seconds, and ten or, if
+    /// those are more, the slots of a replica.
+    pub fn take_retry(&mut self, now: Timestamp) -> bool {
+        let now = self.advance(now);
+        let slots = self.models.iter().map(|model| model.slots.get()).max();
+        self.retries.take(now, slots.unwrap_or(0))
     }
 
     /// Ends a request in whatever state; its slot goes to the next in the same call.

@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 
-use super::{Api, mapping, wire};
+use super::{Shared, mapping, wire};
 use crate::fleet::Fleet;
 
 /// Answers as long as the process runs.
@@ -17,7 +17,10 @@ pub(super) async fn alive() -> &'static str {
 /// Answers 200 once every fleet's gateway listens and its first decision was made, and 503 with
 /// what is missing until then. A configuration file that was refused is told and changes nothing:
 /// the former one serves.
-pub(super) async fn ready(State(api): State<Arc<Api>>) -> (StatusCode, Json<wire::Readiness>) {
+pub(super) async fn ready(
+    State(shared): State<Arc<Shared>>,
+) -> (StatusCode, Json<wire::Readiness>) {
+    let api = &shared.api;
     let fleets = api.roster.fleets();
     let missing: Vec<_> = fleets.iter().flat_map(|fleet| missing(fleet)).collect();
     let ready = missing.is_empty();

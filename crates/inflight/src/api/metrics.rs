@@ -14,19 +14,20 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::IntoResponse;
 use inflight_core::admission::GateLoad;
-use inflight_core::load::Estimate;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet, prometheus_text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
 use super::failure::Failure;
-use super::{Api, mapping};
+use super::{Api, Shared, mapping};
 use crate::clock::Clock;
 use crate::fleet::{ConfigurationState, DecisionCounts, Fleet, ReplicaCounts, Timings};
+use crate::ports::HoldKind;
+use crate::story::journal::Journal;
 use families::{
     BUILD_INFO, CONFIGURATION_REFUSED, CONFIGURATION_RELOADS, FAMILIES, Family, HISTOGRAMS,
-    HistogramFamily, Kind, Value,
+    HistogramFamily, JOURNAL_LOST, Kind, Value,
 };
 
 /// Ends the page: a comment in the Prometheus format, by which a reader knows a whole page from
@@ -38,9 +39,8 @@ const END: &str = "# EOF\n";
 /// In the Prometheus text format, which every scraper takes: in OpenMetrics the gauge
 /// `inflight_requests` and the counter `inflight_requests_total` would be one family of two
 /// types, which strict parsers refuse.
-pub(super) async fn page(State(api): State<Arc<Api>>) -> Result<impl IntoResponse, Failure> {
-    let configuration = api.roster.configuration().clone();
-    let text = encode(&api.roster.fleets(), &configuration, api.clock)
+pub(super) async fn page(State(shared): State<Arc<Shared>>) -> Result<impl IntoResponse, Failure> {
+    let text = encode(&shared.api)
         .map_err(|_| Failure::internal("the metrics page could not be written".to_owned()))?;
     Ok((
         [(header::CONTENT_TYPE, prometheus_text::CONTENT_TYPE)],
@@ -53,25 +53,25 @@ pub fn names() -> impl Iterator<Item = String> {
     let families = FAMILIES.iter().map(Family::full_name);
     let histograms = HISTOGRAMS.iter().map(|family| family.name.to_owned());
     families.chain(histograms).chain([
+        format!("{JOURNAL_LOST}_total"),
         format!("{BUILD_INFO}_info"),
         format!("{CONFIGURATION_RELOADS}_total"),
         CONFIGURATION_REFUSED.to_owned(),
     ])
 }
 
-fn encode(
-    fleets: &[Arc<Fleet>],
-    configuration: &ConfigurationState,
-    clock: Clock,
-) -> Result<String, fmt::Error> {
+fn encode(api: &Api) -> Result<String, fmt::Error> {
+    let fleets = api.roster.fleets();
     let readings = fleets
         .iter()
-        .map(|fleet| Reading::of(fleet, clock))
+        .map(|fleet| Reading::of(fleet, api.clock))
         .collect();
+    let journal_lost = api.story.journal().map_or(0, Journal::lost);
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Page {
         readings,
-        configuration: configuration.clone(),
+        configuration: api.roster.configuration().clone(),
+        journal_lost,
     }));
     let mut text = String::new();
     prometheus_text::encode(&mut text, &registry)?;
@@ -85,7 +85,7 @@ struct Reading {
     fleet: String,
     source: &'static str,
     load: GateLoad,
-    estimate: Estimate,
+    held: Option<HoldKind>,
     observation_age: Option<f64>,
     replicas: ReplicaCounts,
     desired: Option<u32>,
@@ -103,7 +103,7 @@ impl Reading {
             fleet: fleet.name().to_owned(),
             source: board.source,
             load,
-            estimate: board.estimate.unwrap_or_default(),
+            held: mapping::held(&board, clock.now()).map(|held| HoldKind::of(held.hold)),
             observation_age: age.map(|age| age.as_secs_f64()),
             replicas,
             desired: board
@@ -122,6 +122,7 @@ impl Reading {
 struct Page {
     readings: Vec<Reading>,
     configuration: ConfigurationState,
+    journal_lost: u64,
 }
 
 impl Collector for Page {
@@ -133,6 +134,13 @@ impl Collector for Page {
             self.encode_histogram(&mut encoder, family)?;
         }
         self.encode_configuration(&mut encoder)?;
+        let lost = (
+            JOURNAL_LOST,
+            "Lines of the journal that were lost: the file could not be written",
+        );
+        encoder
+            .encode_descriptor(lost.0, lost.1, None, MetricType::Counter)?
+            .encode_counter::<NoLabelSet, _, u64>(&self.journal_lost, None)?;
         encoder
             .encode_descriptor(BUILD_INFO, "The running version", None, MetricType::Info)?
             .encode_info(&[("version", env!("CARGO_PKG_VERSION"))])

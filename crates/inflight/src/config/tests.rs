@@ -90,7 +90,7 @@ fn each_slip_gets_a_message_that_names_line_key_value_and_range() {
         ),
         (
             "source",
-            Some("{ gateway: { listen: 127.0.0.1:1, cancellable: false } }"),
+            Some("{ gateway: { listen: 127.0.0.1:1, cancellable: perhaps } }"),
         ),
         (
             "source",

@@ -4,7 +4,6 @@
 //! A fleet is known by its name: it is started, changed in place, or drained and stopped.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 
 use anyhow::Context as _;
 use tokio::task::JoinError;
@@ -13,13 +12,13 @@ use tracing::{error, info, warn};
 use super::running_fleet::{Change, Prepared, RunningFleet};
 use super::{Admin, Running};
 use crate::api::AdminListener;
-use crate::config::{Config, ConfigError, FleetConfig};
+use crate::config::{AdminConfig, Config, ConfigError, FleetConfig};
 
 /// What there is to do, in which nothing can fail any more.
 struct Plan {
     /// In the order of the new configuration.
     fleets: Vec<Step>,
-    admin: Option<(SocketAddr, AdminListener)>,
+    admin: Option<(AdminConfig, AdminListener)>,
 }
 
 enum Step {
@@ -62,11 +61,21 @@ impl Running {
     }
 
     async fn plan(&self, config: Config) -> anyhow::Result<Plan> {
-        let listen = config.admin.listen.value;
-        let admin = if listen == self.admin.listen {
+        anyhow::ensure!(
+            config.journal == self.journal,
+            "`journal` cannot change while inflight runs: what is written would be in two files; \
+             restart"
+        );
+        let (listen, running) = (config.admin.listen.value, &self.admin.config);
+        let admin = if listen == running.listen.value {
+            anyhow::ensure!(
+                config.admin.token_file == running.token_file,
+                "`admin.token_file` cannot change while `admin.listen` stays; write the other token \
+                 to the same file, or restart"
+            );
             None
         } else {
-            Some((listen, AdminListener::bind(listen).await?))
+            Some((config.admin, AdminListener::bind(listen).await?))
         };
         let step = |config: FleetConfig| {
             let running = self.fleets.iter().find(|fleet| fleet.name() == config.name);
@@ -110,7 +119,7 @@ impl Running {
         for (place, step) in plan.fleets.into_iter().enumerate() {
             match step {
                 Step::Start(prepared) => {
-                    let fleet = RunningFleet::start(prepared, self.clock, &self.host);
+                    let fleet = RunningFleet::start(prepared, self.clock, &self.host, &self.story);
                     order.insert(fleet.name().to_owned(), place);
                     self.fleets.push(fleet);
                 }
@@ -129,8 +138,9 @@ impl Running {
         let members = self.fleets.iter().map(|fleet| fleet.member().clone());
         self.roster.replace(members.collect());
 
-        if let Some((listen, listener)) = plan.admin {
-            let admin = Admin::start(listen, listener, &self.roster, self.clock);
+        if let Some((config, listener)) = plan.admin {
+            let api = self.api(listener.address(), &config);
+            let admin = Admin::start(config, listener, api);
             info!(admin = %admin.address, "the admin API listens");
             let former = std::mem::replace(&mut self.admin, admin);
             self.leaving.spawn(former.part.end());

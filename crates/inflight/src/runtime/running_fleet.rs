@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use anyhow::Context as _;
 use inflight_core::Replicas;
 use inflight_core::admission::Gate;
 use inflight_core::scaling::Scaler;
@@ -20,6 +21,7 @@ use crate::control::{Control, TargetLink};
 use crate::fleet::{Board, Fleet, Member};
 use crate::gateway::{Gateway, GatewayConfig};
 use crate::ports::{FleetSettings, Order};
+use crate::story::Story;
 use crate::targets::process::{ProcessConfig, ProcessHost, ProcessTarget};
 
 /// Commands that a target may lag behind: sizes repeat, and of the others there is one a replica.
@@ -101,7 +103,7 @@ impl Prepared {
     pub(super) fn new(config: FleetConfig) -> anyhow::Result<Self> {
         let told = Told::new(&config, &ModelRows::default())?;
         Ok(Self {
-            gateway: Gateway::bind(told.gateway.clone())?,
+            gateway: bind(&told, &config)?,
             told,
             config,
         })
@@ -110,7 +112,12 @@ impl Prepared {
 
 impl RunningFleet {
     /// Starts the parts of a fleet.
-    pub(super) fn start(prepared: Prepared, clock: Clock, host: &ProcessHost) -> Self {
+    pub(super) fn start(
+        prepared: Prepared,
+        clock: Clock,
+        host: &ProcessHost,
+        story: &Story,
+    ) -> Self {
         let Prepared {
             config,
             told,
@@ -135,8 +142,10 @@ impl RunningFleet {
             }
             None => (None, None),
         };
-        let scaler = Scaler::new(told.control.scaling.clone(), now, current);
-        let control = Control::new(Arc::clone(&fleet), scaler, link);
+        let scaling = told.control.scaling.clone();
+        story.started(&config.name, now, &scaling, current);
+        let scaler = Scaler::new(scaling, now, current);
+        let control = Control::new(Arc::clone(&fleet), scaler, link, story.clone());
         let (orders, orders_taken) = mpsc::channel(ORDERS_WAITING);
         Self {
             control: Part::start("a control loop", |stop| control.run(orders_taken, stop)),
@@ -166,9 +175,7 @@ impl RunningFleet {
             return Ok(None);
         }
         Ok(Some(Change {
-            gateway: is_elsewhere
-                .then(|| Gateway::bind(told.gateway.clone()))
-                .transpose()?,
+            gateway: is_elsewhere.then(|| bind(&told, &config)).transpose()?,
             told,
             config,
         }))
@@ -262,6 +269,15 @@ impl RunningFleet {
         }
         result
     }
+}
+
+/// # Errors
+/// The address cannot be listened on; names the line that says it.
+fn bind(told: &Told, config: &FleetConfig) -> anyhow::Result<Gateway> {
+    Gateway::bind(told.gateway.clone()).with_context(|| {
+        let line = config.gateway.listen.place.line;
+        format!("fleet {}, line {line}", config.name)
+    })
 }
 
 fn board(config: &FleetConfig) -> Board {

@@ -18,6 +18,7 @@ use crate::config::{
 };
 use crate::gateway::{GatewayConfig, Limits, ModelRoute, SessionBy, Timeouts, UpstreamProtocol};
 use crate::ports::FleetSettings;
+use crate::story::journal::JournalConfig;
 use crate::targets::process::{ProcessConfig, ProcessSettings, ReadyProbe};
 
 /// What the gate is given when it is switched off and reads it nowhere.
@@ -69,6 +70,14 @@ fn gate(fleet: &FleetConfig, rows: &ModelRows) -> GateConfig {
     }
 }
 
+/// Returns what the journal takes.
+pub(super) fn journal(settings: &config::JournalSettings) -> JournalConfig {
+    JournalConfig {
+        file: settings.file.clone(),
+        max_size: settings.max_size.0,
+    }
+}
+
 /// Returns what a fleet's gateway takes.
 pub(super) fn gateway(fleet: &FleetConfig, rows: &ModelRows) -> GatewayConfig {
     let settings = &fleet.gateway;
@@ -104,7 +113,7 @@ pub(super) fn gateway(fleet: &FleetConfig, rows: &ModelRows) -> GatewayConfig {
             config::SessionBy::Header(name) => SessionBy::Header(name.clone()),
         },
         first_calls: fleet.first_calls.clone(),
-        cancellable: true,
+        cancellable: settings.cancellable,
     }
 }
 
@@ -200,4 +209,33 @@ pub(super) fn process(
             )
         })
         .with_context(|| format!("fleet {}", fleet.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::config::{Config, Surroundings};
+
+    /// How such a gateway behaves is a test of the gateway, of the same name.
+    #[test]
+    fn b05_a_replica_that_cannot_be_cancelled_is_one_to_the_gateway() {
+        for (key, is_cancellable) in [
+            ("", true),
+            (", cancellable: true", true),
+            (", cancellable: false", false),
+        ] {
+            let text = format!(
+                "version: 1\nfleets: [{{ name: a, slots: 1, replicas: {{ max: 1 }}, \
+                 source: {{ gateway: {{ listen: 127.0.0.1:1{key} }} }}, \
+                 endpoints: {{ static: ['127.0.0.1:2'] }} }}]\n"
+            );
+            let path = Path::new("inflight.yaml");
+            let config = Config::from_text(path, &text, &Surroundings::Elsewhere).unwrap();
+            let fleet = &config.fleets[0];
+            let rows = ModelRows::default().with(&fleet.models).unwrap();
+            assert_eq!(gateway(fleet, &rows).cancellable, is_cancellable, "{key}");
+        }
+    }
 }

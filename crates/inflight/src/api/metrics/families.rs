@@ -4,6 +4,7 @@ use prometheus_client::metrics::histogram::Histogram;
 
 use super::Reading;
 use crate::fleet::Timings;
+use crate::ports::HoldKind;
 
 /// The family of the version, without the `_info` that its type adds.
 pub(super) const BUILD_INFO: &str = "inflight_build";
@@ -13,6 +14,9 @@ pub(super) const CONFIGURATION_RELOADS: &str = "inflight_configuration_reloads";
 
 /// Whether the configuration file is refused.
 pub(super) const CONFIGURATION_REFUSED: &str = "inflight_configuration_refused";
+
+/// The lines of the journal that were lost, without the `_total` that its type adds.
+pub(super) const JOURNAL_LOST: &str = "inflight_journal_lost_lines";
 
 /// Metrics of one name.
 pub(super) struct Family {
@@ -171,15 +175,25 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         name: "inflight_inflation",
         kind: Kind::Gauge,
-        help: "In flight / max(executing, replicas), over 10 s: 1 = nobody waits, 2 = requests \
-               wait as long as they are served; absent while unknown",
+        help: "In flight / max(executing, replicas), over 10 s, as the admission gate judges it: \
+               1 = nobody waits, 2 = requests wait as long as they are served; absent while unknown",
         samples: |reading| {
             reading
-                .estimate
+                .load
                 .inflation
                 .map(Value::Number)
                 .map(plain)
                 .unwrap_or_default()
+        },
+    },
+    Family {
+        name: "inflight_held",
+        kind: Kind::Gauge,
+        help: "1 while a person holds the size, by kind: pause keeps it as it is, size sets it",
+        samples: |reading| {
+            let held = |kind| u64::from(reading.held == Some(kind));
+            let kinds = [HoldKind::Pause, HoldKind::Size];
+            by("kind", kinds.map(|kind| (kind.name(), held(kind))))
         },
     },
     Family {

@@ -61,7 +61,32 @@ fn row(fleet: &Fleet) -> [String; HEADINGS.len()] {
     ]
 }
 
+/// Renders a fleet as one line, for a file that grows.
+pub(super) fn one_line(fleet: &Fleet) -> String {
+    let cells = row(fleet);
+    let named = HEADINGS.iter().zip(&cells).skip(2);
+    let told: Vec<_> = named
+        .map(|(heading, cell)| format!("{} {cell}", heading.to_lowercase()))
+        .collect();
+    let held = held(fleet).map_or(String::new(), |held| format!(", {held}"));
+    format!("{}: {}{held}\n", fleet.name, told.join(", "))
+}
+
+fn held(fleet: &Fleet) -> Option<String> {
+    let hold = fleet.hold.as_ref()?;
+    let what = hold.replicas.map_or_else(
+        || "paused by hand".to_owned(),
+        |size| format!("set to {size} by hand"),
+    );
+    Some(format!("{what} until {}", hold.until))
+}
+
 fn why(fleet: &Fleet) -> String {
+    let held = held(fleet).map_or(String::new(), |held| format!("{}: {held}\n", fleet.name));
+    held + &reason(fleet)
+}
+
+fn reason(fleet: &Fleet) -> String {
     match &fleet.decision {
         Some(decision) => format!("{}: {} ({})\n", fleet.name, decision.reason, decision.at),
         None => format!("{}: no decision was made\n", fleet.name),

@@ -94,8 +94,11 @@ section! {
         /// Paths of health checks and the like, each the whole path: passed on, but neither
         /// counted nor a reason to start a replica.
         ignore_paths: Vec<String> = "[]", Items { count: 0..=100, each: URL_PATH };
+        /// Whether a replica stops working on a request whose client left. `false` keeps the slot
+        /// taken until the replica has answered or closed the connection, so that it never works
+        /// on more than its slots.
+        cancellable: bool = "true";
     }
-    later cancellable
 }
 
 /// What replicas are talked to in.

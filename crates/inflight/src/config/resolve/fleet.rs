@@ -166,6 +166,7 @@ fn resolve_gateway(raw: &raw::Source, problems: &mut Problems) -> Option<Gateway
         timeouts: timeouts?,
         limits: limits?,
         ignore_paths,
+        cancellable: raw.cancellable.as_ref()?.value,
     })
 }
 

@@ -96,6 +96,7 @@ const CONTRACT: &[&str] = &[
     "fleets[].source.gateway.limits.headers",
     "fleets[].source.gateway.limits.connections",
     "fleets[].source.gateway.ignore_paths",
+    "fleets[].source.gateway.cancellable",
     "fleets[].endpoints.static",
     "fleets[].target.process.command",
     "fleets[].target.process.env",

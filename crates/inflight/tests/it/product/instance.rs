@@ -17,6 +17,8 @@ pub(super) const INFLIGHT: &str = env!("CARGO_BIN_EXE_inflight");
 /// Long enough for any machine; nothing waits for it unless it fails.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
+const JOURNAL: &str = "journal.jsonl";
+
 /// A folder that is gone afterwards.
 pub(super) struct Scratch(PathBuf);
 
@@ -82,6 +84,14 @@ pub(super) fn configuration(fleets: &[String]) -> String {
     format!("version: 1\nadmin: {{ listen: \"127.0.0.1:0\" }}\nfleets:\n{fleets}")
 }
 
+fn with_journal(text: &str, scratch: &Scratch) -> String {
+    let journal = format!(
+        "\njournal: {{ file: {:?} }}\nfleets:",
+        scratch.path(JOURNAL)
+    );
+    text.replacen("\nfleets:", &journal, 1)
+}
+
 /// A running `inflight`; ended with everything it started when dropped.
 pub(super) struct Instance {
     process: Child,
@@ -93,7 +103,8 @@ pub(super) struct Instance {
 impl Instance {
     pub(super) fn start(fleets: &[String]) -> Self {
         let scratch = Scratch::new();
-        let file = scratch.file("inflight.yaml", &configuration(fleets));
+        let text = with_journal(&configuration(fleets), &scratch);
+        let file = scratch.file("inflight.yaml", &text);
         let log = fs::File::create(scratch.path("log")).unwrap();
         let process = Command::new(INFLIGHT)
             .args(["run", "-c", &file, "--log-format", "json"])
@@ -120,7 +131,8 @@ impl Instance {
 
     /// Puts another text in place of its configuration file.
     pub(super) fn rewrite(&self, text: &str) {
-        self.scratch.file("inflight.yaml", text);
+        let text = with_journal(text, &self.scratch);
+        self.scratch.file("inflight.yaml", &text);
     }
 
     pub(super) fn signal(&self, sent: Signal) {
@@ -143,6 +155,11 @@ impl Instance {
     /// Everything it wrote to standard error.
     pub(super) fn said(&self) -> String {
         fs::read_to_string(self.scratch.path("log")).unwrap()
+    }
+
+    /// Everything it wrote to its journal.
+    pub(super) fn journal(&self) -> String {
+        fs::read_to_string(self.scratch.path(JOURNAL)).unwrap()
     }
 
     pub(super) fn fleet(&self, name: &str) -> Value {
@@ -245,7 +262,7 @@ pub(super) fn open(address: SocketAddr, path: &str) -> TcpStream {
     let mut stream = TcpStream::connect(address).unwrap();
     write!(
         stream,
-        "GET {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n"
+        "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
     )
     .unwrap();
     stream
@@ -255,7 +272,7 @@ pub(super) fn open(address: SocketAddr, path: &str) -> TcpStream {
 pub(super) fn get(address: SocketAddr, path: &str, limit: Duration) -> io::Result<(u16, String)> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(limit))?;
-    write!(stream, "GET {path} HTTP/1.0\r\nhost: test\r\n\r\n")?;
+    write!(stream, "GET {path} HTTP/1.0\r\nhost: localhost\r\n\r\n")?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
