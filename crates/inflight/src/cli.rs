@@ -9,6 +9,7 @@ mod load;
 mod output;
 pub mod run;
 pub mod status;
+mod watched_file;
 
 use std::process::ExitCode;
 

@@ -54,12 +54,17 @@ impl Config {
     ///
     /// *Errors*: the file cannot be read, or anything in it is wrong; then all that is.
     pub fn load(path: &Path, surroundings: &Surroundings) -> Result<Self, ConfigError> {
-        let unreadable = |error| ConfigError::Unreadable {
+        Self::from_text(path, &Self::read(path)?, surroundings)
+    }
+
+    /// Reads a file and judges nothing.
+    ///
+    /// *Errors*: the file cannot be read.
+    pub fn read(path: &Path) -> Result<String, ConfigError> {
+        document::read(path).map_err(|error| ConfigError::Unreadable {
             path: path.to_owned(),
             error,
-        };
-        let text = document::read(path).map_err(unreadable)?;
-        Self::from_text(path, &text, surroundings)
+        })
     }
 
     /// Judges a text; `path` is only named in messages.

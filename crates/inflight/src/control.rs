@@ -187,19 +187,33 @@ impl Control {
                 }
                 done.send(self.held).ok();
             }
-            Order::Configure { settings, done } => {
-                self.configure(now, *settings);
+            Order::Configure {
+                settings,
+                forgets_sessions,
+                done,
+            } => {
+                self.configure(now, *settings, forgets_sessions);
                 done.send(()).ok();
             }
         }
     }
 
     /// The next decision is by the new settings, and at once.
-    fn configure(&mut self, now: Timestamp, settings: FleetSettings) {
-        self.decide_every = settings.scaling.policy.tick();
-        self.story
-            .configured(self.fleet.name(), now, &settings.scaling);
-        self.scaler.set_config(now, settings.scaling);
+    fn configure(&mut self, now: Timestamp, settings: FleetSettings, forgets_sessions: bool) {
+        let FleetSettings {
+            gate,
+            scaling,
+            fixed,
+        } = settings;
+        self.fleet.configure(gate, forgets_sessions);
+        if let Some(addresses) = &fixed {
+            self.fleet.set_fixed(addresses);
+        }
+        if scaling != *self.scaler.config() {
+            self.decide_every = scaling.policy.tick();
+            self.story.configured(self.fleet.name(), now, &scaling);
+            self.scaler.set_config(now, scaling);
+        }
         self.read(true);
     }
 
@@ -288,7 +302,10 @@ impl Control {
     /// Keeps what the target had no room for until the next event.
     fn tell_drained(&mut self) {
         let Some(link) = &self.target else {
-            self.drained.clear();
+            // Nobody here ends them: they are gone once they are empty.
+            for replica in self.drained.drain(..) {
+                self.fleet.remove_endpoint(replica);
+            }
             return;
         };
         while let Some(&replica) = self.drained.last() {

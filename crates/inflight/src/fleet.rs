@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
-use inflight_core::admission::{Arrival, Gate, GateLoad, Output, Refusal};
+use inflight_core::admission::{Arrival, Gate, GateConfig, GateLoad, Output, Refusal};
 use inflight_core::load::{Counted, Observation, PeerId, ReplicaState};
 use inflight_core::{Decision, ReplicaId, Ticket, Timestamp};
 use slab::Slab;
@@ -24,7 +24,7 @@ use tokio::sync::Notify;
 pub use board::{Board, DECISIONS_KEPT, DecisionCounts};
 pub use peers::{Levels, PeerRow, Peers};
 pub use permit::{Bound, Permit};
-pub use roster::{Member, Roster};
+pub use roster::{ConfigurationState, Member, RefusedFile, Roster};
 pub use timings::Timings;
 
 use crate::clock::Clock;
@@ -203,16 +203,7 @@ impl Fleet {
     /// Tells the gate of a replica's address and state.
     pub fn set_endpoint(&self, replica: ReplicaId, address: SocketAddr, endpoint: ReplicaState) {
         let now = self.clock.now();
-        self.with_gate(|state, _| {
-            state.replicas.insert(
-                replica,
-                Replica {
-                    address,
-                    state: endpoint,
-                },
-            );
-            state.gate.set_endpoint(now, replica, endpoint);
-        });
+        self.with_gate(|state, _| state.set_endpoint(now, replica, Some(address), endpoint));
     }
 
     /// Takes a replica away. Requests it holds end when their connections do.
@@ -221,6 +212,42 @@ impl Fleet {
         self.with_gate(|state, _| {
             state.gate.remove_endpoint(now, replica);
             state.replicas.remove(&replica);
+        });
+    }
+
+    /// Takes other settings of the gate; nobody in flight is lost to it.
+    pub fn configure(&self, config: GateConfig, forgets_sessions: bool) {
+        let now = self.clock.now();
+        self.with_gate(|state, _| {
+            state.gate.configure(now, config);
+            if forgets_sessions {
+                state.gate.on_restart(now);
+            }
+        });
+    }
+
+    /// Takes the addresses of replicas that nobody here starts: the added ones get requests at
+    /// once, the gone ones finish what they have.
+    pub fn set_fixed(&self, addresses: &[SocketAddr]) {
+        let now = self.clock.now();
+        self.with_gate(|state, _| {
+            let known: BTreeMap<SocketAddr, ReplicaId> = (state.replicas.iter())
+                .map(|(&id, replica)| (replica.address, id))
+                .collect();
+            for &id in known
+                .iter()
+                .filter_map(|(at, id)| (!addresses.contains(at)).then_some(id))
+            {
+                state.set_endpoint(now, id, None, ReplicaState::Draining);
+            }
+            let mut next = (state.replicas.keys().next_back()).map_or(0, |last| last.0 + 1);
+            for &address in addresses {
+                let id = known.get(&address).copied().unwrap_or_else(|| {
+                    next += 1;
+                    ReplicaId(next - 1)
+                });
+                state.set_endpoint(now, id, Some(address), ReplicaState::Ready);
+            }
         });
     }
 
@@ -371,6 +398,22 @@ impl ReplicaCounts {
 }
 
 impl State {
+    /// Without an address it is where it was.
+    fn set_endpoint(
+        &mut self,
+        now: Timestamp,
+        id: ReplicaId,
+        address: Option<SocketAddr>,
+        state: ReplicaState,
+    ) {
+        let known = self.replicas.get(&id).map(|replica| replica.address);
+        let Some(address) = address.or(known) else {
+            return;
+        };
+        self.replicas.insert(id, Replica { address, state });
+        self.gate.set_endpoint(now, id, state);
+    }
+
     /// Finds out what a ticket has at once, or gives it a wait.
     fn seat(&mut self, ticket: Ticket) -> Seat {
         let granted = self.gate.granted(ticket);

@@ -7,6 +7,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use inflight_core::admission::GateConfig;
 use inflight_core::scaling::{Held, Hold, ScalingConfig};
 use inflight_core::{ReplicaId, Replicas};
 use tokio::sync::oneshot;
@@ -18,8 +19,11 @@ use tokio::sync::oneshot;
 pub enum Order {
     /// From here on the fleet is run by these settings.
     Configure {
-        /// What changes.
+        /// All of them, changed or not.
         settings: Box<FleetSettings>,
+        /// Sessions are known by something else than before: those that are running would seem
+        /// new.
+        forgets_sessions: bool,
         /// Told once they are in force.
         done: oneshot::Sender<()>,
     },
@@ -73,8 +77,12 @@ impl HoldKind {
 /// What of a fleet's configuration its control loop keeps.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FleetSettings {
+    /// How its requests are admitted, held and counted.
+    pub gate: GateConfig,
     /// How its size is decided.
     pub scaling: ScalingConfig,
+    /// The fixed addresses of its replicas; `None` where a target starts them.
+    pub fixed: Option<Vec<SocketAddr>>,
 }
 
 /// What the control loop tells a target.

@@ -6,10 +6,12 @@
 //! [`Gate::on_end`], which gives the slot to the next in the same call. Sockets, retries and the
 //! spreading of `retry_after` are the shell's business.
 
+mod configure;
 mod reading;
 mod refuse;
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use super::config::{AdmissionConfig, AdmissionScope, GateConfig, ModelConfig, QueueBounds};
 use super::endpoint::{Endpoint, Endpoints};
@@ -56,6 +58,8 @@ pub struct Gate {
     inflation: Inflation,
     /// When the fleet last changed between having a ready replica and having none.
     ready_changed: Timestamp,
+    /// When the bounds of the wait last changed; who waited before counts as waiting since then.
+    waits_changed: Timestamp,
     at_max: bool,
     ended: [u64; 4],
     refused: Refused,
@@ -75,6 +79,21 @@ struct Model {
     rate: CompletionRate,
 }
 
+impl Model {
+    fn new(config: &ModelConfig, bucket: Duration, now: Timestamp) -> Self {
+        let counter = InFlight::new(bucket, now);
+        Self {
+            slots: config.slots,
+            in_flight: counter,
+            executing: counter,
+            arrivals: 0,
+            completions: 0,
+            service_nanos: 0,
+            rate: CompletionRate::new(now),
+        }
+    }
+}
+
 impl Gate {
     /// Builds a gate without endpoints; nothing is in flight, and the admission gate is open.
     #[must_use]
@@ -89,20 +108,13 @@ impl Gate {
             models.push(ModelConfig { slots: Slots::ONE });
         }
         let counter = InFlight::new(bucket, now);
-        let model = |model: &ModelConfig| Model {
-            slots: model.slots,
-            in_flight: counter,
-            executing: counter,
-            arrivals: 0,
-            completions: 0,
-            service_nanos: 0,
-            rate: CompletionRate::new(now),
-        };
         Self {
             now,
             queue,
             admission,
-            models: models.iter().map(model).collect(),
+            models: (models.iter())
+                .map(|model| Model::new(model, bucket, now))
+                .collect(),
             requests: Requests::new(models.len()),
             endpoints: Endpoints::new(models.len(), bucket, now),
             in_flight: counter,
@@ -110,6 +122,7 @@ impl Gate {
             sessions: Sessions::new(admission.sessions_max, admission.session_idle),
             inflation: Inflation::new(now),
             ready_changed: now,
+            waits_changed: now,
             at_max: false,
             ended: [0; 4],
             refused: Refused::default(),

@@ -9,7 +9,7 @@ use inflight_core::{Decision, Limit, Occupancy, Replicas, Timestamp};
 
 use super::wire;
 use crate::clock::Clock;
-use crate::fleet::{Board, Fleet, Levels, ReplicaCounts};
+use crate::fleet::{Board, ConfigurationState, Fleet, Levels, ReplicaCounts};
 use crate::ports::{HoldKind, ReplicaChange, TargetEvent};
 use crate::story::{Event, Happening, Released};
 
@@ -228,6 +228,19 @@ fn load(
 
 fn count(requests: u64) -> f64 {
     Occupancy::from_count(requests).get()
+}
+
+/// Returns what is wrong with the configuration file; `None` while it is in force.
+pub(super) fn configuration_refused(
+    state: &ConfigurationState,
+    clock: Clock,
+) -> Option<wire::ConfigurationRefused> {
+    let refused = state.refused.as_ref()?;
+    Some(wire::ConfigurationRefused {
+        running_since: clock.rfc3339(state.in_force_since),
+        since: clock.rfc3339(refused.since),
+        why: refused.why.clone(),
+    })
 }
 
 #[cfg(test)]

@@ -26,12 +26,12 @@ use super::failure::Failure;
 use super::query::parameters;
 use super::{Api, Shared, mapping};
 use crate::clock::Clock;
-use crate::fleet::{DecisionCounts, Fleet, Peers, ReplicaCounts, Timings};
+use crate::fleet::{ConfigurationState, DecisionCounts, Fleet, Peers, ReplicaCounts, Timings};
 use crate::ports::HoldKind;
 use crate::story::journal::Journal;
 use families::{
-    BUILD_INFO, FAMILIES, Family, HISTOGRAMS, HistogramFamily, INSTANCE_INFO, JOURNAL_LOST, Kind,
-    UPTIME, Value,
+    BUILD_INFO, CONFIGURATION_REFUSED, CONFIGURATION_RELOADS, FAMILIES, Family, HISTOGRAMS,
+    HistogramFamily, INSTANCE_INFO, JOURNAL_LOST, Kind, UPTIME, Value,
 };
 
 /// Ends the page: a comment in the Prometheus format, by which a reader knows a whole page from
@@ -67,6 +67,8 @@ pub fn names() -> impl Iterator<Item = String> {
         format!("{BUILD_INFO}_info"),
         format!("{INSTANCE_INFO}_info"),
         UPTIME.to_owned(),
+        format!("{CONFIGURATION_RELOADS}_total"),
+        CONFIGURATION_REFUSED.to_owned(),
     ])
 }
 
@@ -82,6 +84,7 @@ fn encode(api: &Api, only: Option<&String>) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Page {
         readings,
+        configuration: api.roster.configuration().clone(),
         journal_lost,
         instance: api.instance,
         uptime: api.clock.now().since(Timestamp::ORIGIN),
@@ -144,6 +147,7 @@ impl Reading {
 #[derive(Debug)]
 struct Page {
     readings: Vec<Reading>,
+    configuration: ConfigurationState,
     journal_lost: u64,
     instance: InstanceId,
     uptime: Duration,
@@ -157,6 +161,7 @@ impl Collector for Page {
         for family in HISTOGRAMS {
             self.encode_histogram(&mut encoder, family)?;
         }
+        self.encode_configuration(&mut encoder)?;
         let lost = (
             JOURNAL_LOST,
             "Lines of the journal that were lost: the file could not be written",
@@ -183,6 +188,28 @@ impl Collector for Page {
 }
 
 impl Page {
+    fn encode_configuration(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let ConfigurationState {
+            refused,
+            reloads,
+            refusals,
+            ..
+        } = &self.configuration;
+        let help = "Configuration files read while running, by what became of them";
+        let name = CONFIGURATION_RELOADS;
+        let mut rows = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (result, count) in [("in_force", reloads), ("refused", refusals)] {
+            let labels = [("result", result)];
+            rows.encode_family(&labels)?
+                .encode_counter::<NoLabelSet, _, u64>(count, None)?;
+        }
+        let help = "1 while the configuration file is refused and a former one is in force";
+        let name = CONFIGURATION_REFUSED;
+        encoder
+            .encode_descriptor(name, help, None, MetricType::Gauge)?
+            .encode_gauge(&u64::from(refused.is_some()))
+    }
+
     fn encode_family(&self, encoder: &mut DescriptorEncoder<'_>, family: &Family) -> fmt::Result {
         let metric_type = match family.kind {
             Kind::Counter => MetricType::Counter,

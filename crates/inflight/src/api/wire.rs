@@ -165,6 +165,20 @@ pub struct Readiness {
     pub ready: bool,
     /// What is missing.
     pub missing: Vec<Missing>,
+    /// The configuration file as it is now, where it was refused; readiness does not depend on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub configuration_refused: Option<ConfigurationRefused>,
+}
+
+/// A configuration file that was refused whole.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ConfigurationRefused {
+    /// Since when the configuration that runs is in force.
+    pub running_since: String,
+    /// Since when the file is refused.
+    pub since: String,
+    /// Everything that is wrong with it.
+    pub why: String,
 }
 
 /// One reason why we are not ready.

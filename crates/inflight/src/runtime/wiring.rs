@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use anyhow::Context as _;
-use inflight_core::ModelIndex;
 use inflight_core::admission::{
     AdmissionConfig, AdmissionScope, GateConfig, ModelConfig, QueueBounds, When,
 };
@@ -12,8 +11,9 @@ use inflight_core::scaling::{
     StaffingConfig, StepLimit, Tolerance,
 };
 
+use super::model_rows::ModelRows;
 use crate::config::{
-    self, AdmissionSettings, CloseWhen, FleetConfig, GatewaySettings, PolicySettings,
+    self, AdmissionSettings, CloseWhen, Endpoints, FleetConfig, GatewaySettings, PolicySettings,
     StaffingProfile, StepSettings,
 };
 use crate::gateway::{GatewayConfig, Limits, ModelRoute, SessionBy, Timeouts, UpstreamProtocol};
@@ -39,7 +39,7 @@ const BURST_WINDOW_MIN: Duration = Duration::from_secs(1);
 const FRESHNESS: Duration = Duration::from_secs(30);
 
 /// Returns what a fleet's gate takes.
-pub(super) fn gate(fleet: &FleetConfig) -> GateConfig {
+fn gate(fleet: &FleetConfig, rows: &ModelRows) -> GateConfig {
     let queue = fleet.queue;
     let settings = fleet.admission.unwrap_or(ADMISSION_OFF);
     let admission = AdmissionConfig {
@@ -57,10 +57,8 @@ pub(super) fn gate(fleet: &FleetConfig) -> GateConfig {
         session_idle: SESSION_IDLE,
     };
     GateConfig {
-        models: fleet
-            .models
-            .iter()
-            .map(|model| ModelConfig { slots: model.slots })
+        models: (rows.slots().into_iter())
+            .map(|slots| ModelConfig { slots })
             .collect(),
         queue: QueueBounds {
             requests: queue.requests,
@@ -82,7 +80,11 @@ pub(super) fn journal(settings: &config::JournalSettings) -> JournalConfig {
 }
 
 /// Returns what a fleet's gateway takes.
-pub(super) fn gateway(fleet: &FleetConfig, settings: &GatewaySettings) -> GatewayConfig {
+pub(super) fn gateway(
+    fleet: &FleetConfig,
+    settings: &GatewaySettings,
+    rows: &ModelRows,
+) -> GatewayConfig {
     let (timeouts, limits) = (settings.timeouts, settings.limits);
     GatewayConfig {
         listen: settings.listen.value,
@@ -104,10 +106,10 @@ pub(super) fn gateway(fleet: &FleetConfig, settings: &GatewaySettings) -> Gatewa
             connections: usize::try_from(limits.connections).unwrap_or(usize::MAX),
         },
         ignore_paths: settings.ignore_paths.clone(),
-        models: (fleet.models.iter().enumerate())
-            .map(|(index, model)| ModelRoute {
+        models: (fleet.models.iter())
+            .map(|model| ModelRoute {
                 prefix: model.path.clone(),
-                model: ModelIndex(index),
+                model: rows.row_of(&model.name),
             })
             .collect(),
         session: match &fleet.session {
@@ -133,13 +135,18 @@ pub(super) fn peers(fleet: &FleetConfig) -> Option<PeersConfig> {
 }
 
 /// Returns what a fleet's control loop keeps.
-pub(super) fn settings(fleet: &FleetConfig) -> anyhow::Result<FleetSettings> {
+pub(super) fn settings(fleet: &FleetConfig, rows: &ModelRows) -> anyhow::Result<FleetSettings> {
     Ok(FleetSettings {
-        scaling: scaling(fleet)?,
+        gate: gate(fleet, rows),
+        scaling: scaling(fleet, rows)?,
+        fixed: match &fleet.endpoints {
+            Endpoints::Static(addresses) => Some(addresses.clone()),
+            Endpoints::Target | Endpoints::Elsewhere => None,
+        },
     })
 }
 
-fn scaling(fleet: &FleetConfig) -> anyhow::Result<ScalingConfig> {
+fn scaling(fleet: &FleetConfig, rows: &ModelRows) -> anyhow::Result<ScalingConfig> {
     let settings = &fleet.scaling;
     let policy = match settings.policy {
         PolicySettings::Staffing {
@@ -177,7 +184,7 @@ fn scaling(fleet: &FleetConfig) -> anyhow::Result<ScalingConfig> {
         unknown_hold: settings.unknown_hold,
         unknown_fallback: settings.unknown_fallback,
         freshness: FRESHNESS,
-        slots: fleet.models.iter().map(|model| model.slots).collect(),
+        slots: rows.slots(),
     })
 }
 
@@ -244,11 +251,10 @@ mod tests {
             let path = Path::new("inflight.yaml");
             let config = Config::from_text(path, &text, &Surroundings::Elsewhere).unwrap();
             let fleet = &config.fleets[0];
-            assert_eq!(
-                gateway(fleet, fleet.gateway.as_ref().unwrap()).cancellable,
-                is_cancellable,
-                "{key}"
-            );
+            let rows = ModelRows::default().with(&fleet.models).unwrap();
+            let settings = fleet.gateway.as_ref().unwrap();
+            let gateway = gateway(fleet, settings, &rows);
+            assert_eq!(gateway.cancellable, is_cancellable, "{key}");
         }
     }
 }

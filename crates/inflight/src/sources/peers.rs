@@ -28,7 +28,7 @@ const RESOLVE_EVERY: Duration = Duration::from_secs(5);
 const RESOLVE_WITHIN: Duration = Duration::from_secs(10);
 
 /// Which instances are asked, and how.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeersConfig {
     /// Listed admin addresses: host and port.
     pub listed: Vec<String>,

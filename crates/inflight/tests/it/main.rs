@@ -18,6 +18,7 @@ mod gateway_world;
 mod journal;
 mod process_target;
 mod product;
+mod reload;
 mod serve;
 mod sources;
 mod tidy;

@@ -1,5 +1,6 @@
 //! The binary as its users meet it: its exit codes, its words, and the main job from end to end.
 
+mod configuration;
 mod instance;
 mod two_gateways;
 

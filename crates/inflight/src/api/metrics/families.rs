@@ -14,6 +14,12 @@ pub(super) const UPTIME: &str = "inflight_uptime_seconds";
 /// The family of the version, without the `_info` that its type adds.
 pub(super) const BUILD_INFO: &str = "inflight_build";
 
+/// How often the configuration was read again, without the `_total` of a counter.
+pub(super) const CONFIGURATION_RELOADS: &str = "inflight_configuration_reloads";
+
+/// Whether the configuration file is refused.
+pub(super) const CONFIGURATION_REFUSED: &str = "inflight_configuration_refused";
+
 /// The lines of the journal that were lost, without the `_total` that its type adds.
 pub(super) const JOURNAL_LOST: &str = "inflight_journal_lost_lines";
 

@@ -78,6 +78,24 @@ fn fleet_of_command(name: &str, command: &[&str], replicas: &str, more: &str) ->
     )
 }
 
+/// The text of a configuration file.
+pub(super) fn configuration(fleets: &[String]) -> String {
+    configuration_at("127.0.0.1:0", fleets)
+}
+
+fn configuration_at(admin: &str, fleets: &[String]) -> String {
+    let fleets = fleets.concat();
+    format!("version: 1\nadmin: {{ listen: \"{admin}\" }}\nfleets:\n{fleets}")
+}
+
+fn with_journal(text: &str, scratch: &Scratch) -> String {
+    let journal = format!(
+        "\njournal: {{ file: {:?} }}\nfleets:",
+        scratch.path(JOURNAL)
+    );
+    text.replacen("\nfleets:", &journal, 1)
+}
+
 /// A running `inflight`; ended with everything it started when dropped.
 pub(super) struct Instance {
     process: Child,
@@ -94,11 +112,7 @@ impl Instance {
     /// Starts with its admin API at an address.
     pub(super) fn start_at(admin: &str, fleets: &[String]) -> Self {
         let scratch = Scratch::new();
-        let text = format!(
-            "version: 1\nadmin: {{ listen: \"{admin}\" }}\njournal: {{ file: {:?} }}\nfleets:\n{}",
-            scratch.path(JOURNAL),
-            fleets.concat()
-        );
+        let text = with_journal(&configuration_at(admin, fleets), &scratch);
         let file = scratch.file("inflight.yaml", &text);
         let log = fs::File::create(scratch.path("log")).unwrap();
         let process = Command::new(INFLIGHT)
@@ -122,6 +136,21 @@ impl Instance {
             || get(instance.admin, "/readyz", PATIENCE).is_ok_and(|(status, _)| status == 200);
         wait_until(is_ready, "ready");
         instance
+    }
+
+    /// Puts another text in place of its configuration file.
+    pub(super) fn rewrite(&self, text: &str) {
+        let text = with_journal(text, &self.scratch);
+        self.scratch.file("inflight.yaml", &text);
+    }
+
+    pub(super) fn signal(&self, sent: Signal) {
+        signal(self.process.id(), sent);
+    }
+
+    /// Waits for its end after it was told to, and returns its exit code.
+    pub(super) fn ended(&mut self) -> Option<i32> {
+        self.process.wait().unwrap().code()
     }
 
     pub(super) fn admin(&self) -> SocketAddr {
