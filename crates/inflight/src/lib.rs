@@ -13,5 +13,7 @@ pub mod lines;
 pub mod ports;
 pub mod runtime;
 pub mod serve;
+pub mod sources;
+pub mod story;
 pub mod targets;
 pub mod telemetry;

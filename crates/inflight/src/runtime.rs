@@ -4,33 +4,39 @@
 //! is nothing to clean up.
 
 mod handover;
+mod model_rows;
 mod part;
+mod reload;
 mod running_fleet;
 mod snapshot;
 mod state_dir;
 mod wiring;
 
 use std::future::poll_fn;
+use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use inflight_core::Timestamp;
+use inflight_core::load::InstanceId;
 use tokio::net::UnixStream;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
-use crate::api::{AdminListener, Api};
+use crate::api::{Access, AdminListener, Api};
 use crate::clock::Clock;
-use crate::config::Config;
+use crate::config::{AdminConfig, Config, JournalSettings};
 use crate::fleet::{Fleet, Roster};
 use crate::ports::Order;
+use crate::story::Story;
+use crate::story::journal::Journal;
 use crate::targets::process::{Orphan, ProcessHost, find_orphans};
 use crate::telemetry::printer;
 use handover::{Doorway, Offer, Predecessor, SNAPSHOT_MAX, SocketKind, Sockets, Successor};
@@ -50,14 +56,19 @@ const REPLICA_WITHIN: Duration = Duration::from_secs(60);
 
 /// Everything that runs for one configuration.
 pub struct Running {
-    clock: Clock,
     /// In the order of the configuration; names differ.
     fleets: Vec<RunningFleet>,
     roster: Arc<Roster>,
-    admin: SocketAddr,
-    /// A copy of the admin API's, for a successor.
-    admin_listener: OwnedFd,
-    api: Part,
+    clock: Clock,
+    instance: InstanceId,
+    host: ProcessHost,
+    story: Story,
+    journal: Option<JournalSettings>,
+    admin: Admin,
+    /// What a change of the configuration left to end: fleets, gateways, an admin API.
+    leaving: JoinSet<Result<(), JoinError>>,
+    /// As the configuration has it.
+    state_dir: Option<PathBuf>,
     state: Option<(StateDir, Doorway)>,
     /// What is done once beside the parts: ending replicas that no fleet wants, and waiting for the
     /// end of the process that we took over from.
@@ -75,6 +86,16 @@ pub enum Ended {
     Succeeded,
 }
 
+/// The admin API that runs.
+struct Admin {
+    /// As the configuration has it, which may leave the port open.
+    config: AdminConfig,
+    address: SocketAddr,
+    /// A copy of the listening socket, for a successor.
+    listener: OwnedFd,
+    part: Part,
+}
+
 impl Running {
     /// Takes over from the inflight that runs with the same state folder, if that is asked and
     /// there is one. Binds every listener that was not passed on, then starts every part.
@@ -83,17 +104,7 @@ impl Running {
     /// A listener cannot be bound, the state folder is in use, or the other does not let go; then
     /// nothing was started, and the other goes on.
     pub async fn start(config: Config, take_over: bool) -> anyhow::Result<Self> {
-        let (mut predecessor, mut sockets) = match (take_over, &config.state_dir) {
-            (false, _) => (None, Sockets::default()),
-            (true, None) => bail!("--take-over needs `state: {{ dir: … }}` in the configuration"),
-            (true, Some(dir)) => match Predecessor::find(dir).await? {
-                Some((predecessor, sockets)) => (Some(predecessor), sockets),
-                None => {
-                    info!("nobody to take over from");
-                    (None, Sockets::default())
-                }
-            },
-        };
+        let (mut predecessor, mut sockets) = find_predecessor(&config, take_over).await?;
         let state = config.state_dir.as_deref();
         let state = state.map(|dir| open_state(dir, &mut sockets)).transpose()?;
         let configured = config.admin.listen.value;
@@ -105,6 +116,9 @@ impl Running {
         let prepared = (config.fleets.into_iter())
             .map(|fleet| Prepared::new(fleet, &mut sockets))
             .collect::<anyhow::Result<Vec<_>>>()?;
+        let journal = config.journal.as_ref().map(wiring::journal);
+        let journal = journal.map(Journal::start).transpose();
+        let journal = journal.context("the journal's thread cannot be started")?;
 
         let (mut snapshot, mut orphans) = match &state {
             Some((state, _)) => (
@@ -114,6 +128,9 @@ impl Running {
             None => (None, Vec::new()),
         };
         let clock = Clock::start_at(snapshot.as_ref().map_or(Timestamp::ORIGIN, |it| it.at));
+        // Random keys, made anew in each process.
+        let instance = InstanceId(RandomState::new().hash_one(std::process::id()));
+        let story = Story::new(clock, journal);
         let mut host = ProcessHost::new(clock, printer().clone());
         host.state = state.as_ref().map(|(state, _)| state.path().to_owned());
         let roster = Arc::new(Roster::default());
@@ -122,25 +139,24 @@ impl Running {
                 let past = snapshot.as_mut();
                 let past = past.and_then(|it| it.take(fleet.name(), &fleet.models()));
                 let is_its = |orphan: &mut Orphan| orphan.fleet() == fleet.name();
-                let orphans = orphans.extract_if(.., is_its).collect();
                 let left = Left {
                     past,
-                    orphans,
+                    orphans: orphans.extract_if(.., is_its).collect(),
                     is_shared: predecessor.is_some(),
                 };
-                RunningFleet::start(fleet, left, clock, &host)
+                RunningFleet::start(fleet, left, clock, instance, &host, &story)
             })
             .collect();
         roster.replace(fleets.iter().map(|fleet| fleet.member().clone()).collect());
-        let admin = listener.address();
+        roster.configuration().in_force_since = clock.now();
         let api = Api {
             roster: Arc::clone(&roster),
             clock,
+            story: story.clone(),
+            access: Access::new(listener.address(), config.admin.token_file.clone()),
+            instance,
         };
-        let api = Part::start("the admin API", |stop| {
-            // A dropped sender ends the API just as well.
-            listener.serve(api, async { stop.await.unwrap_or_default() })
-        });
+        let admin = Admin::start(config.admin, listener, admin_listener, api);
         let mut aside = JoinSet::new();
         for orphan in orphans {
             aside.spawn(orphan.end(STRANGER_GRACE));
@@ -156,14 +172,18 @@ impl Running {
                 }
             });
         }
-        info!(%admin, fleets = fleets.len(), "running");
+        info!(admin = %admin.address, fleets = fleets.len(), "running");
         Ok(Self {
-            clock,
             fleets,
             roster,
+            clock,
+            instance,
+            host,
             admin,
-            admin_listener,
-            api,
+            journal: config.journal,
+            leaving: JoinSet::new(),
+            story,
+            state_dir: config.state_dir,
             state,
             aside,
             successor: None,
@@ -173,21 +193,28 @@ impl Running {
     /// Returns the address of the admin API.
     #[must_use]
     pub fn admin(&self) -> SocketAddr {
-        self.admin
+        self.admin.address
     }
 
-    /// Returns the first fleet and the address of its gateway.
+    /// Returns the first fleet and the address of its gateway, if it has one.
     #[must_use]
     pub fn first(&self) -> Option<(Arc<Fleet>, SocketAddr)> {
         let fleet = self.fleets.first()?;
-        Some((Arc::clone(&fleet.member().fleet), fleet.address()))
+        Some((Arc::clone(&fleet.member().fleet), fleet.address()?))
+    }
+
+    /// Returns the address of a fleet's gateway.
+    #[must_use]
+    pub fn gateway(&self, fleet: &str) -> Option<SocketAddr> {
+        let fleet = self.fleets.iter().find(|one| one.name() == fleet)?;
+        fleet.address()
     }
 
     /// Waits until there is a reason to end that is not ours to give: a part that ends by itself,
     /// after which the rest is not to be trusted with a fleet, or a successor that serves.
     pub async fn ended(&mut self) -> Ended {
         loop {
-            let (fleets, api) = (&mut self.fleets, &mut self.api);
+            let (fleets, api) = (&mut self.fleets, &mut self.admin.part);
             let failed = poll_fn(|cx| {
                 for fleet in fleets.iter_mut() {
                     if let Poll::Ready(name) = fleet.poll_failed(cx) {
@@ -223,8 +250,8 @@ impl Running {
         let is_succeeded = self.successor.is_some();
         if is_succeeded {
             // It is our successor's from here on.
-            drop(self.admin_listener);
-            self.api.tell_to_end();
+            drop(self.admin.listener);
+            self.admin.part.tell_to_end();
         }
         let mut stopping = JoinSet::new();
         for fleet in self.fleets {
@@ -237,6 +264,9 @@ impl Running {
             stopping.spawn(fleet.stop(leave));
         }
         let mut result = Ok(());
+        while let Some(left) = self.leaving.join_next().await {
+            result = result.and(left.and_then(|left| left));
+        }
         let mut fleets = Vec::new();
         while let Some(stopped) = stopping.join_next().await {
             match stopped {
@@ -252,7 +282,10 @@ impl Running {
             write_snapshot(state, &Snapshot { at, fleets });
         }
         self.roster.replace(Vec::new());
-        result = result.and(self.api.end().await);
+        result = result.and(self.admin.part.end().await);
+        if let Some(journal) = self.story.journal() {
+            journal.close().await;
+        }
         self.aside.shutdown().await;
         result.context("a part of inflight failed")
     }
@@ -283,7 +316,7 @@ impl Running {
             offer.add(SocketKind::Lock, "", None, state.lock().as_fd());
             offer.add(SocketKind::TakeOver, "", None, doorway.as_fd());
         }
-        let (admin, listener) = (self.admin, self.admin_listener.as_fd());
+        let (admin, listener) = (self.admin.address, self.admin.listener.as_fd());
         offer.add(SocketKind::Admin, "", Some(admin), listener);
         for fleet in &self.fleets {
             fleet.offer(&mut offer);
@@ -312,6 +345,50 @@ impl Running {
         let at = self.clock.now();
         successor.tell(&Snapshot { at, fleets }).await
     }
+}
+
+impl Admin {
+    fn start(config: AdminConfig, bound: AdminListener, listener: OwnedFd, api: Api) -> Self {
+        Self {
+            config,
+            address: bound.address(),
+            listener,
+            part: Part::start("the admin API", |stop| {
+                // A dropped sender ends the API just as well.
+                bound.serve(api, async { stop.await.unwrap_or_default() })
+            }),
+        }
+    }
+}
+
+impl Running {
+    fn api(&self, address: SocketAddr, config: &AdminConfig) -> Api {
+        Api {
+            roster: Arc::clone(&self.roster),
+            clock: self.clock,
+            story: self.story.clone(),
+            access: Access::new(address, config.token_file.clone()),
+            instance: self.instance,
+        }
+    }
+}
+
+/// Finds the process that we are to take over from, with what it passes on.
+async fn find_predecessor(
+    config: &Config,
+    take_over: bool,
+) -> anyhow::Result<(Option<Predecessor>, Sockets)> {
+    let alone = (None, Sockets::default());
+    let dir = match (take_over, &config.state_dir) {
+        (false, _) => return Ok(alone),
+        (true, None) => bail!("--take-over needs `state: {{ dir: … }}` in the configuration"),
+        (true, Some(dir)) => dir,
+    };
+    let Some((predecessor, sockets)) = Predecessor::find(dir).await? else {
+        info!("nobody to take over from");
+        return Ok(alone);
+    };
+    Ok((Some(predecessor), sockets))
 }
 
 /// Opens the state folder, or goes on with what the process had that we take over from.

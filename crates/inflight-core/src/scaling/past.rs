@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use super::Scaler;
+use super::{Held, Scaler};
 use crate::load::PastLoad;
 use crate::time::Timestamp;
 use crate::units::Replicas;
@@ -32,6 +32,8 @@ pub struct PastScaler {
     pub settled: Replicas,
     /// The last answer.
     pub desired: Replicas,
+    /// What a person held the size to.
+    pub held: Option<Held>,
 }
 
 impl Scaler {
@@ -49,6 +51,7 @@ impl Scaler {
             found: self.found,
             settled: self.settled,
             desired: self.desired,
+            held: self.held,
         }
     }
 
@@ -69,5 +72,6 @@ impl Scaler {
         self.found = past.found;
         self.settled = past.settled;
         self.desired = past.desired;
+        self.held = past.held;
     }
 }

@@ -4,6 +4,7 @@
 //! left out of comparisons, so that one slip gives one error.
 
 mod fleet;
+mod peers;
 mod scaling;
 mod target;
 
@@ -13,7 +14,7 @@ use std::path::PathBuf;
 
 use super::error::{Located, Place, Problem, Problems};
 use super::setting::{Or, Setting};
-use super::{AdminConfig, Config, FleetConfig, Surroundings, document, raw};
+use super::{AdminConfig, Config, FleetConfig, JournalSettings, Surroundings, document, raw};
 
 /// Judges a text; the errors come in the order of the file.
 pub(super) fn resolve(text: &str, surroundings: &Surroundings) -> Result<Config, Vec<Problem>> {
@@ -28,9 +29,10 @@ pub(super) fn resolve(text: &str, surroundings: &Surroundings) -> Result<Config,
     errors.sort_by_key(|problem| (problem.place.line, problem.place.column));
     warnings.sort_by_key(|problem| (problem.place.line, problem.place.column));
     match resolved {
-        Some((admin, state_dir, fleets)) if errors.is_empty() => Ok(Config {
+        Some((admin, state_dir, journal, fleets)) if errors.is_empty() => Ok(Config {
             admin,
             state_dir,
+            journal,
             fleets,
             warnings,
         }),
@@ -38,11 +40,19 @@ pub(super) fn resolve(text: &str, surroundings: &Surroundings) -> Result<Config,
     }
 }
 
+/// What a file says: the admin API, the folder of what outlives us, the journal, the fleets.
+type Resolved = (
+    AdminConfig,
+    Option<PathBuf>,
+    Option<JournalSettings>,
+    Vec<FleetConfig>,
+);
+
 fn resolve_file(
     file: &raw::File,
     surroundings: &Surroundings,
     problems: &mut Problems,
-) -> Option<(AdminConfig, Option<PathBuf>, Vec<FleetConfig>)> {
+) -> Option<Resolved> {
     let admin = file
         .admin
         .as_ref()
@@ -65,9 +75,14 @@ fn resolve_file(
         .as_ref()
         .and_then(|state| state.value.dir.as_ref());
     let state_dir = state_dir.map(|dir| PathBuf::from(&dir.value));
+    let journal = match &file.journal {
+        Some(journal) => Some(resolve_journal(&journal.value)?),
+        None => None,
+    };
     Some((
         admin?,
         state_dir,
+        journal,
         fleets.into_iter().collect::<Option<_>>()?,
     ))
 }
@@ -94,13 +109,20 @@ fn check_keeping(file: &raw::File, problems: &mut Problems) {
     }
 }
 
+fn resolve_journal(raw: &raw::Journal) -> Option<JournalSettings> {
+    Some(JournalSettings {
+        file: PathBuf::from(&raw.file.as_ref()?.value),
+        max_size: raw.max_size.as_ref()?.value,
+    })
+}
+
 fn resolve_admin(
     raw: &raw::Admin,
     surroundings: &Surroundings,
     problems: &mut Problems,
 ) -> Option<AdminConfig> {
     if let Some(file) = &raw.token_file {
-        surroundings.check_file(file, problems);
+        surroundings.check_secret(file, problems);
     }
     let listen = raw.listen.clone()?;
     if raw.token_file.is_none() && !listen.value.ip().is_loopback() {

@@ -11,7 +11,7 @@ use inflight_core::ModelIndex;
 pub use crate::config::Network;
 
 /// Settings of one gateway.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GatewayConfig {
     /// Where clients connect.
     pub listen: SocketAddr,

@@ -29,7 +29,7 @@ pub(super) use client::{Client, OpenRequest};
 pub(super) use io::{Io, Watcher};
 pub(super) use streams::{note_asked, note_given};
 
-use super::config::Limits;
+use super::config::{GatewayConfig, Limits, Timeouts};
 use super::{Shared, proxy};
 use client::{DRAIN_GRACE, Verdict, Watchdog};
 use io::Protocol;
@@ -52,30 +52,37 @@ const PING_EVERY: Duration = Duration::from_secs(30);
 /// How long, and how many bytes, an upload is read on after its refusal was sent.
 const LINGER: (Duration, usize) = (Duration::from_secs(1), 1 << 20);
 
-/// Serves a client's connection until it ends.
+/// Serves a client's connection until it ends; each request under the settings of its beginning.
 ///
 /// Its large futures are boxed, each for its time only: ten thousand connections wait for their
 /// next request in this one.
 pub(super) async fn serve(
-    shared: Arc<Shared>,
+    settings: watch::Receiver<Arc<Shared>>,
     stream: TcpStream,
     peer: SocketAddr,
     serial: u64,
     mut drain: watch::Receiver<bool>,
 ) {
     prepare(&stream);
-    let client = Arc::new(Client::new(
-        Arc::new(stream),
-        peer,
-        serial,
-        &shared.config.trusted_proxies,
-    ));
+    let first = Arc::clone(&settings.borrow());
+    let GatewayConfig {
+        limits, timeouts, ..
+    } = first.config;
+    let trusted = &first.config.trusted_proxies;
+    let client = Arc::new(Client::new(Arc::new(stream), peer, serial, trusted));
+    drop(first);
     let mut io = io_of(&client, Bytes::new());
-    let protocol = awaited(io.sniff(), shared.config.timeouts.head, &mut drain).await;
+    let protocol = awaited(io.sniff(), timeouts.head, &mut drain).await;
+    let mut server = Server {
+        settings,
+        limits,
+        timeouts,
+        drain,
+    };
     match protocol {
         None | Some(Err(_)) => return,
-        Some(Ok(Protocol::Http1)) => Box::pin(http1(&shared, &client, io, &mut drain)).await,
-        Some(Ok(Protocol::Http2)) => Box::pin(http2(&shared, &client, io, &mut drain)).await,
+        Some(Ok(Protocol::Http1)) => Box::pin(server.http1(&client, io)).await,
+        Some(Ok(Protocol::Http2)) => Box::pin(server.http2(&client, io)).await,
     }
     // Here and not in a task of its own, so that it counts as a connection and the drain cuts it.
     if let Some(tunnel) = client.take_tunnel() {
@@ -108,92 +115,87 @@ async fn awaited<T>(
     timeout(DRAIN_GRACE.min(limit), words).await.ok()
 }
 
-async fn http1(
-    shared: &Arc<Shared>,
-    client: &Arc<Client>,
-    mut io: Io,
-    drain: &mut watch::Receiver<bool>,
-) {
-    let timeouts = shared.config.timeouts;
-    loop {
-        let served = Box::pin(http1_while_busy(shared, client, io, drain)).await;
-        let Some(unread) = served else { return };
-        if unread.is_empty() {
-            let readable = client.stream.readable();
-            if awaited(readable, timeouts.idle, drain).await.is_none() {
-                return;
+/// What a connection is served by.
+struct Server {
+    /// What each of its requests begins under.
+    settings: watch::Receiver<Arc<Shared>>,
+    /// Those of its beginning, which hold for all of it.
+    limits: Limits,
+    timeouts: Timeouts,
+    drain: watch::Receiver<bool>,
+}
+
+impl Server {
+    async fn http1(&mut self, client: &Arc<Client>, mut io: Io) {
+        loop {
+            let served = Box::pin(self.http1_while_busy(client, io)).await;
+            let Some(unread) = served else { return };
+            if unread.is_empty() {
+                let readable = client.stream.readable();
+                let idle = self.timeouts.idle;
+                if awaited(readable, idle, &mut self.drain).await.is_none() {
+                    return;
+                }
             }
+            io = io_of(client, unread);
         }
-        io = io_of(client, unread);
     }
-}
 
-/// Serves requests until the connection ends, or until it idles: then returns bytes that were
-/// read and are of no request yet, which is hardly ever any.
-async fn http1_while_busy(
-    shared: &Arc<Shared>,
-    client: &Arc<Client>,
-    io: Io,
-    drain: &mut watch::Receiver<bool>,
-) -> Option<Bytes> {
-    let service = service_fn(|request| async move {
-        let handled = proxy::handle(Arc::clone(shared), Arc::clone(client), request);
-        let mut response = handled.await?;
-        let is_http = response.status() != StatusCode::SWITCHING_PROTOCOLS;
-        if is_http && shared.is_draining.load(Ordering::Relaxed) {
-            let close = HeaderValue::from_static("close");
-            response.headers_mut().insert(header::CONNECTION, close);
-        }
-        Ok::<_, proxy::ClientGone>(response)
-    });
-    let mut connection = http1_server(shared.config.limits)
-        .serve_connection(TokioIo::new(io), service)
-        .with_upgrades();
-    let watchdog = Watchdog::new(shared.config.timeouts, true, Instant::now());
-    let end = drive(
-        Pin::new(&mut connection),
-        |connection| connection.graceful_shutdown(),
-        client,
-        watchdog,
-        drain,
-    )
-    .await;
-    match end {
-        End::Over => None,
-        // Bytes that are empty may still hold the whole buffer they were read into.
-        End::Idle => connection
-            .into_parts()
-            .map(|parts| Some(parts.read_buf).filter(|unread| !unread.is_empty()))
-            .map(Option::unwrap_or_default),
-    }
-}
-
-async fn http2(
-    shared: &Arc<Shared>,
-    client: &Arc<Client>,
-    io: Io,
-    drain: &mut watch::Receiver<bool>,
-) {
-    let (of_requests, client_of_requests) = (Arc::clone(shared), Arc::clone(client));
-    let service = service_fn(move |request| {
-        proxy::handle(
-            Arc::clone(&of_requests),
-            Arc::clone(&client_of_requests),
-            request,
+    /// Serves requests until the connection ends, or until it idles: then returns bytes that were
+    /// read and are of no request yet, which is hardly ever any.
+    async fn http1_while_busy(&mut self, client: &Arc<Client>, io: Io) -> Option<Bytes> {
+        let settings = &self.settings;
+        let service = service_fn(|request| async move {
+            let shared = Arc::clone(&settings.borrow());
+            let handled = proxy::handle(Arc::clone(&shared), Arc::clone(client), request);
+            let mut response = handled.await?;
+            let is_http = response.status() != StatusCode::SWITCHING_PROTOCOLS;
+            if is_http && shared.is_draining.load(Ordering::Relaxed) {
+                let close = HeaderValue::from_static("close");
+                response.headers_mut().insert(header::CONNECTION, close);
+            }
+            Ok::<_, proxy::ClientGone>(response)
+        });
+        let mut connection = http1_server(self.limits)
+            .serve_connection(TokioIo::new(io), service)
+            .with_upgrades();
+        let watchdog = Watchdog::new(self.timeouts, true, Instant::now());
+        let end = drive(
+            Pin::new(&mut connection),
+            |connection| connection.graceful_shutdown(),
+            client,
+            watchdog,
+            &mut self.drain,
         )
-    });
-    let timeouts = shared.config.timeouts;
-    let server = http2_server(shared.config.limits, timeouts.idle);
-    let connection = pin!(server.serve_connection(TokioIo::new(io), service));
-    let watchdog = Watchdog::new(timeouts, false, Instant::now());
-    drive(
-        connection,
-        |connection| connection.graceful_shutdown(),
-        client,
-        watchdog,
-        drain,
-    )
-    .await;
+        .await;
+        match end {
+            End::Over => None,
+            // Bytes that are empty may still hold the whole buffer they were read into.
+            End::Idle => connection
+                .into_parts()
+                .map(|parts| Some(parts.read_buf).filter(|unread| !unread.is_empty()))
+                .map(Option::unwrap_or_default),
+        }
+    }
+
+    async fn http2(&mut self, client: &Arc<Client>, io: Io) {
+        let (settings, of_requests) = (self.settings.clone(), Arc::clone(client));
+        let service = service_fn(move |request| {
+            let shared = Arc::clone(&settings.borrow());
+            proxy::handle(shared, Arc::clone(&of_requests), request)
+        });
+        let server = http2_server(self.limits, self.timeouts.idle);
+        let connection = pin!(server.serve_connection(TokioIo::new(io), service));
+        let watchdog = Watchdog::new(self.timeouts, false, Instant::now());
+        drive(
+            connection,
+            |connection| connection.graceful_shutdown(),
+            client,
+            watchdog,
+            &mut self.drain,
+        )
+        .await;
+    }
 }
 
 /// Failing socket options are no reason to refuse a client.

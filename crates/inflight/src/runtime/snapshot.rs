@@ -80,7 +80,7 @@ impl Snapshot {
     }
 
     /// Takes what was known of a fleet, with rows for these models.
-    pub(super) fn take(&mut self, name: &str, models: &[&str]) -> Option<PastFleet> {
+    pub(super) fn take(&mut self, name: &str, models: &[String]) -> Option<PastFleet> {
         let at = self.fleets.iter().position(|fleet| fleet.name == name)?;
         Some(self.fleets.swap_remove(at).for_models(models))
     }
@@ -88,14 +88,14 @@ impl Snapshot {
 
 impl PastFleet {
     /// Puts the rows into the order of these models; one that was not there has an empty row.
-    fn for_models(mut self, models: &[&str]) -> Self {
+    fn for_models(mut self, models: &[String]) -> Self {
         let places: Vec<Option<usize>> = models
             .iter()
             .map(|name| self.models.iter().position(|known| known == name))
             .collect();
         self.gate.models = rows(&self.gate.models, &places);
         self.scaler.load.models = rows(&self.scaler.load.models, &places);
-        self.models = models.iter().map(|name| (*name).to_owned()).collect();
+        self.models = models.to_vec();
         self
     }
 }

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use inflight_core::{ReplicaId, Timestamp};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinError, JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
@@ -88,6 +88,7 @@ impl ProcessHost {
 /// ended.
 #[derive(Debug)]
 pub struct ProcessTarget {
+    settings: watch::Sender<ProcessConfig>,
     task: JoinHandle<()>,
 }
 
@@ -102,13 +103,23 @@ impl ProcessTarget {
         commands: mpsc::Receiver<TargetCommand>,
         events: mpsc::Sender<TargetEvent>,
     ) -> Self {
-        let mut keeper = Keeper::new(config, host);
+        let (settings, changes) = watch::channel(config);
+        let mut keeper = Keeper::new(changes, host);
         for orphan in orphans {
             keeper.adopt(orphan);
         }
         Self {
+            settings,
             task: tokio::spawn(keeper.run(commands, events)),
         }
+    }
+
+    /// Returns where to put other settings at any time. Command, environment and probe are for
+    /// replicas that are started from then on, nothing is restarted; spans and the bound count at
+    /// once. A command given after that is carried out by the new settings.
+    #[must_use]
+    pub fn settings(&self) -> watch::Sender<ProcessConfig> {
+        self.settings.clone()
     }
 
     /// Waits until every replica has ended.
@@ -124,6 +135,7 @@ impl ProcessTarget {
 /// Keeps the table, and does what it says.
 #[derive(Debug)]
 struct Keeper {
+    settings: watch::Receiver<ProcessConfig>,
     config: Arc<ProcessConfig>,
     host: ProcessHost,
     table: Table,
@@ -162,18 +174,13 @@ struct Warnings {
 }
 
 impl Keeper {
-    fn new(config: ProcessConfig, host: ProcessHost) -> Self {
-        let settings = config.settings();
-        let limits = Limits {
-            replicas_max: settings.replicas_max,
-            start_timeout: settings.start_timeout,
-            drain_timeout: settings.drain_timeout,
-            stop_grace: settings.stop_grace,
-        };
+    fn new(mut settings: watch::Receiver<ProcessConfig>, host: ProcessHost) -> Self {
+        let config = settings.borrow_and_update().clone();
         Self {
+            settings,
+            table: Table::new(limits(&config)),
             config: Arc::new(config),
             host,
-            table: Table::new(limits),
             members: BTreeMap::new(),
             tasks: JoinSet::new(),
             news: mpsc::channel(64),
@@ -217,15 +224,33 @@ impl Keeper {
                 }
                 command = commands.recv(), if open && commanded => {
                     commanded = command.is_some();
+                    self.take_settings();
                     self.on_command(command.unwrap_or(TargetCommand::Stop));
                 }
                 Some(news) = self.news.1.recv(), if open => self.on_news(news),
+                Ok(()) = self.settings.changed() => {
+                    let config = self.settings.borrow_and_update().clone();
+                    self.apply_settings(config);
+                }
                 Some(ended) = self.tasks.join_next(), if open => self.on_ended(ended),
                 () = sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => {
                     self.table.on_timeout(self.host.clock.now());
                 }
             }
         }
+    }
+
+    /// Once its sender is gone there are no other settings to come.
+    fn take_settings(&mut self) {
+        if self.settings.has_changed().unwrap_or(false) {
+            let config = self.settings.borrow_and_update().clone();
+            self.apply_settings(config);
+        }
+    }
+
+    fn apply_settings(&mut self, config: ProcessConfig) {
+        self.table.on_limits(limits(&config));
+        self.config = Arc::new(config);
     }
 
     /// Ends everything, since nobody would know what it does.
@@ -442,6 +467,16 @@ impl Keeper {
             // It cannot be full, and a task that has ended needs no order.
             process.orders.try_send(order).ok();
         }
+    }
+}
+
+fn limits(config: &ProcessConfig) -> Limits {
+    let settings = config.settings();
+    Limits {
+        replicas_max: settings.replicas_max,
+        start_timeout: settings.start_timeout,
+        drain_timeout: settings.drain_timeout,
+        stop_grace: settings.stop_grace,
     }
 }
 

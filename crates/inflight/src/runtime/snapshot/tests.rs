@@ -2,6 +2,7 @@
 
 use inflight_core::admission::{PastCounts, PastIntegral};
 use inflight_core::load::{PastLoad, PastModel, PastSeries};
+use inflight_core::scaling::{Held, Hold};
 use inflight_core::{Replicas, SessionKey};
 use proptest::collection::vec;
 use proptest::option;
@@ -106,9 +107,10 @@ fn scaler() -> impl Strategy<Value = PastScaler> {
         (load, delays, sizes(), sizes()),
         (time(), time(), option::of(time())),
         [size(), size(), size()],
+        option::of((option::of(size()), time())),
     );
     parts.prop_map(
-        |((load, start_delays, targets, sizes), (busy_at, started, unknown_since), size)| {
+        |((load, start_delays, targets, sizes), (busy_at, started, unknown_since), size, held)| {
             let [found, settled, desired] = size;
             PastScaler {
                 load,
@@ -121,6 +123,10 @@ fn scaler() -> impl Strategy<Value = PastScaler> {
                 found,
                 settled,
                 desired,
+                held: held.map(|(size, until)| Held {
+                    hold: size.map_or(Hold::Pause, Hold::Size),
+                    until,
+                }),
             }
         },
     )
@@ -229,8 +235,12 @@ fn rows_follow_their_models_names() {
         at: Timestamp::ORIGIN,
         fleets: vec![fleet],
     };
-    assert_eq!(snapshot.take("b", &["x"]), None);
-    let taken = snapshot.take("a", &["y", "new", "x"]).unwrap();
+    assert_eq!(snapshot.take("b", &names(&["x"])), None);
+    let taken = snapshot.take("a", &names(&["y", "new", "x"])).unwrap();
     assert_eq!(taken.gate.models, [row(2), row(0), row(1)]);
-    assert_eq!(snapshot.take("a", &["x"]), None);
+    assert_eq!(snapshot.take("a", &names(&["x"])), None);
+}
+
+fn names(names: &[&str]) -> Vec<String> {
+    names.iter().map(|&name| name.to_owned()).collect()
 }

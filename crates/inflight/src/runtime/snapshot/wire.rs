@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use inflight_core::admission::{PastCounts, PastGate, PastIntegral};
 use inflight_core::load::{PastLoad, PastModel, PastSeries};
-use inflight_core::scaling::PastScaler;
+use inflight_core::scaling::{Held, Hold, PastScaler};
 use inflight_core::{Replicas, SessionKey, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -93,6 +93,14 @@ struct WireScaler {
     found: u32,
     settled: u32,
     desired: u32,
+    held: Option<WireHeld>,
+}
+
+/// A hold: of a size, or else of the size that there is.
+#[derive(Serialize, Deserialize)]
+struct WireHeld {
+    size: Option<u32>,
+    until: u64,
 }
 
 impl Default for WireGate {
@@ -279,6 +287,13 @@ impl WireScaler {
             found: past.found.get(),
             settled: past.settled.get(),
             desired: past.desired.get(),
+            held: past.held.map(|held| WireHeld {
+                size: match held.hold {
+                    Hold::Pause => None,
+                    Hold::Size(size) => Some(size.get()),
+                },
+                until: held.until.as_nanos(),
+            }),
         }
     }
 }
@@ -302,6 +317,10 @@ impl From<WireScaler> for PastScaler {
             found: Replicas::new(wire.found),
             settled: Replicas::new(wire.settled),
             desired: Replicas::new(wire.desired),
+            held: wire.held.map(|held| Held {
+                hold: (held.size).map_or(Hold::Pause, |size| Hold::Size(Replicas::new(size))),
+                until: Timestamp::from_nanos(held.until),
+            }),
         }
     }
 }
