@@ -3,6 +3,7 @@
 mod config;
 mod endpoint;
 mod gate;
+mod health;
 mod inflation;
 mod pick;
 mod queue;
@@ -13,6 +14,7 @@ mod session;
 
 pub use crate::load::ReplicaState as EndpointState;
 pub use config::{AdmissionConfig, AdmissionScope, GateConfig, ModelConfig, QueueBounds, When};
-pub use gate::{Gate, GateLoad};
+pub use gate::{Gate, GateLoad, ModelShare};
+pub use health::{CheckResult, Health, HealthChange, HealthConfig, UnhealthyCause};
 pub use refusal::{Refusal, RefusalReason, Refused};
 pub use request::{Arrival, Outcome, Output};

@@ -54,8 +54,8 @@ pub struct Control {
     target: Option<TargetLink>,
     /// How long the replicas took that became ready since the last reading.
     started: Vec<Duration>,
-    /// Empty draining replicas of which the target was not told yet.
-    drained: Vec<ReplicaId>,
+    /// What the target was not told yet of single replicas.
+    untold: Vec<(ReplicaId, TargetCommand)>,
     next_tick: Timestamp,
     next_decision: Timestamp,
 }
@@ -76,7 +76,7 @@ impl Control {
             decide_every,
             target,
             started: Vec::new(),
-            drained: Vec::new(),
+            untold: Vec::new(),
             next_tick: now,
             next_decision: now,
         }
@@ -135,8 +135,10 @@ impl Control {
 
     /// A first request at zero is decided on at once; everything else waits for its tick.
     fn on_changed(&mut self) {
-        self.drained.extend(self.fleet.take_drained());
-        self.tell_drained();
+        let drained = self.fleet.take_drained().into_iter();
+        let commands = drained.map(|replica| (replica, TargetCommand::Drained(replica)));
+        self.untold.extend(commands);
+        self.tell_untold();
         // A fleet that is to have replicas and has none yet gains nothing from another decision.
         let is_at_zero = self.fleet.board().desired() == Replicas::ZERO;
         if is_at_zero && self.fleet.waits_at_zero() {
@@ -170,7 +172,7 @@ impl Control {
         let estimate = self.scaler.estimate(now);
         let start_delay = self.scaler.start_delay();
         self.fleet.board().publish(decision, estimate, start_delay);
-        self.tell_drained();
+        self.tell_untold();
     }
 
     /// A full channel is no loss: the next decision says the size again.
@@ -189,20 +191,16 @@ impl Control {
     }
 
     /// Keeps what the target had no room for until the next event.
-    fn tell_drained(&mut self) {
+    fn tell_untold(&mut self) {
         let Some(link) = &self.target else {
-            self.drained.clear();
+            self.untold.clear();
             return;
         };
-        while let Some(&replica) = self.drained.last() {
-            if link
-                .commands
-                .try_send(TargetCommand::Drained(replica))
-                .is_err()
-            {
+        while let Some((_, command)) = self.untold.last() {
+            if link.commands.try_send(command.clone()).is_err() {
                 break;
             }
-            self.drained.pop();
+            self.untold.pop();
         }
     }
 
@@ -227,6 +225,20 @@ impl Control {
                 self.fleet
                     .set_endpoint(replica, address, ReplicaState::Ready);
             }
+            ReplicaChange::Unhealthy { why } => {
+                warn!(fleet, replica = index, %address, why, "replica is unhealthy");
+                self.fleet
+                    .set_endpoint(replica, address, ReplicaState::Unhealthy);
+            }
+            ReplicaChange::GivenUp => {
+                warn!(
+                    fleet,
+                    replica = index,
+                    "replica stays unhealthy and is replaced"
+                );
+                self.untold.push((replica, TargetCommand::Replace(replica)));
+                self.tell_untold();
+            }
             ReplicaChange::Draining => {
                 info!(fleet, replica = index, "replica drains");
                 self.fleet
@@ -235,7 +247,7 @@ impl Control {
             ReplicaChange::Gone { why, unexpected } => {
                 info!(fleet, replica = index, unexpected, why, "replica ended");
                 self.fleet.board().crashes += u64::from(unexpected);
-                self.drained.retain(|&drained| drained != replica);
+                self.untold.retain(|&(of, _)| of != replica);
                 self.fleet.remove_endpoint(replica);
             }
         }

@@ -4,6 +4,7 @@
 //! The lock is never held across an await, and nobody is woken while it is held.
 
 mod board;
+mod health;
 mod permit;
 mod timings;
 
@@ -23,6 +24,7 @@ pub use permit::{Bound, Permit};
 pub use timings::Timings;
 
 use crate::clock::Clock;
+use health::SharedHealth;
 
 /// One fleet's shared state.
 pub struct Fleet {
@@ -31,6 +33,7 @@ pub struct Fleet {
     state: Mutex<State>,
     board: Mutex<Board>,
     timings: Timings,
+    health: SharedHealth,
     changed: Notify,
 }
 
@@ -97,6 +100,7 @@ impl Fleet {
             }),
             board: Mutex::new(board),
             timings: Timings::default(),
+            health: SharedHealth::default(),
             changed: Notify::new(),
         })
     }

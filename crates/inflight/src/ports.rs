@@ -1,6 +1,7 @@
 //! What passes between the parts of the shell: a target's commands and events.
 //!
 //! Sources and targets never import each other; they meet the control loop through these types.
+//! What finds endpoints, and what watches them, speaks the same language.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -19,6 +20,8 @@ pub enum TargetCommand {
     },
     /// A draining replica holds no request any more.
     Drained(ReplicaId),
+    /// A replica was unhealthy for too long: it is to be drained and ended, and counts as crashed.
+    Replace(ReplicaId),
     /// Everything ends: no start any more, each replica is stopped with its grace.
     Stop,
 }
@@ -46,6 +49,13 @@ pub enum ReplicaChange {
         /// From the start of its process to ready; `None` when it came back from draining.
         took: Option<Duration>,
     },
+    /// It was ready and does not answer: it gets no further request until it is ready again.
+    Unhealthy {
+        /// What it did, as one sentence.
+        why: String,
+    },
+    /// It was unhealthy for too long; whoever started it is to replace it.
+    GivenUp,
     /// It takes no further request; it is stopped after [`TargetCommand::Drained`] or the drain
     /// time-out. One that was not ready yet, and every one after [`TargetCommand::Stop`], is stopped
     /// at once.

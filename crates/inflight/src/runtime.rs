@@ -9,9 +9,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use inflight_core::ReplicaId;
+use inflight_core::Replicas;
 use inflight_core::admission::Gate;
-use inflight_core::load::ReplicaState;
 use inflight_core::scaling::Scaler;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
@@ -21,6 +20,7 @@ use crate::api::{AdminListener, Api};
 use crate::clock::Clock;
 use crate::config::{Config, Endpoints, FleetConfig, Target};
 use crate::control::{Control, TargetLink};
+use crate::endpoints::{self, Comings};
 use crate::fleet::{Board, Fleet};
 use crate::gateway::Gateway;
 use crate::targets::process::{LogPrinter, ProcessHost, ProcessTarget};
@@ -183,17 +183,19 @@ impl Parts {
             config.replicas_max,
         );
         board.is_listening = true;
+        board.models = wiring::model_names(config);
         let fleet = Fleet::new(&config.name, self.clock, gate, board);
         let address = gateway.local_addr();
 
-        let target = self.start_target(config)?;
-        let mut current = config.replicas_min;
-        if let Endpoints::Static(addresses) = &config.endpoints {
-            for (id, &address) in (0..).zip(addresses) {
-                fleet.set_endpoint(ReplicaId(id), address, ReplicaState::Ready);
-            }
-            current = inflight_core::Replicas::from_len(addresses.len());
-        }
+        let link = match wiring::endpoints(config) {
+            Some((source, comings)) => Some(self.start_endpoints(&fleet, source, comings)),
+            None => self.start_target(config)?,
+        };
+        let target = link.map(|link| self.start_watch(&fleet, config, link));
+        let current = match &config.endpoints {
+            Endpoints::Static(addresses) => Replicas::from_len(addresses.len()),
+            Endpoints::Dns { .. } | Endpoints::Target => config.replicas_min,
+        };
         let scaling = wiring::scaling(config)?;
         let decide_every = scaling.policy.tick();
         let scaler = Scaler::new(scaling, now, current);
@@ -212,6 +214,45 @@ impl Parts {
         info!(fleet = config.name, listen = %address, "gateway listens");
         self.fleets.push((fleet, address));
         Ok(())
+    }
+
+    fn start_endpoints(
+        &mut self,
+        fleet: &Arc<Fleet>,
+        source: endpoints::Source,
+        comings: Comings,
+    ) -> TargetLink {
+        let (commands, commands_taken) = mpsc::channel(COMMANDS_WAITING);
+        let (news, events) = mpsc::channel(EVENTS_WAITING);
+        let fleet = Arc::clone(fleet);
+        self.targets.spawn(endpoints::serve(
+            fleet,
+            source,
+            comings,
+            commands_taken,
+            news,
+        ));
+        TargetLink { commands, events }
+    }
+
+    /// Puts the watch over the replicas' health between a target and its control loop.
+    fn start_watch(
+        &mut self,
+        fleet: &Arc<Fleet>,
+        config: &FleetConfig,
+        link: TargetLink,
+    ) -> TargetLink {
+        let Some(health) = wiring::health(config) else {
+            return link;
+        };
+        let (watched, events) = mpsc::channel(EVENTS_WAITING);
+        let fleet = Arc::clone(fleet);
+        self.targets
+            .spawn(endpoints::watch(fleet, health, link.events, watched));
+        TargetLink {
+            commands: link.commands,
+            events,
+        }
     }
 
     fn start_target(&mut self, config: &FleetConfig) -> anyhow::Result<Option<TargetLink>> {

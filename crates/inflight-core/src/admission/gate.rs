@@ -26,7 +26,7 @@ use crate::load::{InFlight, ReplicaState};
 use crate::time::Timestamp;
 use crate::units::{Bytes, Slots};
 
-pub use reading::GateLoad;
+pub use reading::{GateLoad, ModelShare};
 
 /// Admits, holds, binds and counts the requests of one fleet.
 ///

@@ -2,8 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use inflight_core::admission::GateLoad;
-use inflight_core::load::Estimate;
+use inflight_core::admission::{GateLoad, ModelShare};
 use inflight_core::{Decision, Occupancy, Timestamp};
 
 use super::wire;
@@ -22,7 +21,7 @@ pub(super) fn fleet(fleet: &Fleet, clock: Clock) -> wire::Fleet {
         policy: board.policy.to_owned(),
         slots: board.slots,
         replicas: size(&board, replicas),
-        load: self::load(&load, board.estimate, observation_age(&board, clock.now())),
+        load: self::load(&load, &board, observation_age(&board, clock.now())),
         admission: wire::Admission {
             open: load.admission_open,
             refused_total: load.refused.total(),
@@ -69,8 +68,15 @@ fn size(board: &Board, counts: ReplicaCounts) -> wire::Replicas {
     }
 }
 
-fn load(load: &GateLoad, estimate: Option<Estimate>, age: Option<Duration>) -> wire::Load {
-    let estimate = estimate.unwrap_or_default();
+fn load(load: &GateLoad, board: &Board, age: Option<Duration>) -> wire::Load {
+    let estimate = board.estimate.unwrap_or_default();
+    let model = |(name, share): (&String, &ModelShare)| wire::Model {
+        name: name.clone(),
+        slots: share.slots.get(),
+        in_flight: count(share.in_flight),
+        executing: count(share.executing),
+        queued: count(share.queued),
+    };
     wire::Load {
         in_flight: Some(count(load.in_flight)),
         executing: Some(count(load.executing)),
@@ -79,6 +85,7 @@ fn load(load: &GateLoad, estimate: Option<Estimate>, age: Option<Duration>) -> w
         service_seconds: estimate.service_seconds,
         inflation: estimate.inflation,
         age_seconds: age.map(|age| age.as_secs_f64()),
+        models: board.models.iter().zip(&load.models).map(model).collect(),
     }
 }
 

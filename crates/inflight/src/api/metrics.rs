@@ -1,8 +1,8 @@
 //! `/metrics`: what Prometheus scrapes.
 //!
 //! The page is made anew at each scrape from one reading of each fleet and nothing is kept in
-//! between, so the series of a removed fleet vanish with it. A label's value is the fleet's name
-//! or a word of this program, never anything that a request says: the number of series is
+//! between, so the series of a removed fleet vanish with it. A label's value is the name of a fleet
+//! or a model in the configuration, or a word of this program, never anything that a request says: the number of series is
 //! bounded.
 
 mod families;
@@ -78,6 +78,9 @@ struct Reading {
     desired: Option<u32>,
     decisions: DecisionCounts,
     crashes: u64,
+    /// The names of the models, in the order of the load's rows.
+    models: Vec<String>,
+    endpoints_age: Option<f64>,
     timings: Timings,
 }
 
@@ -99,6 +102,8 @@ impl Reading {
                 .map(|decision| decision.desired.get()),
             decisions: board.made(),
             crashes: board.crashes,
+            models: board.models.clone(),
+            endpoints_age: board.resolved.map(|at| clock.now().since(at).as_secs_f64()),
             timings: fleet.timings().clone(),
         }
     }
@@ -133,8 +138,10 @@ impl Page {
         let mut rows = encoder.encode_descriptor(family.name, family.help, None, metric_type)?;
         for reading in &self.readings {
             for sample in (family.samples)(reading) {
+                let model = sample.model.and_then(|row| reading.models.get(row));
                 let labels: Vec<_> = [("fleet", reading.fleet.as_str())]
                     .into_iter()
+                    .chain(model.map(|name| ("model", name.as_str())))
                     .chain(sample.label)
                     .collect();
                 let mut row = rows.encode_family(&labels)?;

@@ -56,7 +56,7 @@ pub struct Replicas {
 }
 
 /// A fleet's load. Numbers of requests are those of this moment.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Load {
     /// Requests begun and not ended.
     pub in_flight: Option<f64>,
@@ -72,6 +72,24 @@ pub struct Load {
     pub inflation: Option<f64>,
     /// How long ago the load was observed for a decision.
     pub age_seconds: Option<f64>,
+    /// The part of each model, in the order of the configuration; empty without named models.
+    #[serde(default)]
+    pub models: Vec<Model>,
+}
+
+/// The part of a fleet's load that one model has, at this moment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Model {
+    /// Its name in the configuration.
+    pub name: String,
+    /// Requests for it that one replica executes at the same time.
+    pub slots: u32,
+    /// Requests begun and not ended.
+    pub in_flight: f64,
+    /// Requests that a replica works on.
+    pub executing: f64,
+    /// Requests that wait for a slot.
+    pub queued: f64,
 }
 
 /// Whether a fleet takes new sessions.

@@ -18,7 +18,8 @@ use super::section::{
 use super::setting::{FILE, Items, Ports, Setting};
 
 pub(super) use fleet::{
-    Bounds, Fleet, Limits, Process, Protocol, Ready, Source, TargetKeys, Timeouts,
+    Bounds, EndpointsKeys, Fleet, IpFamily, Limits, Model, Process, Protocol, Source, TargetKeys,
+    Timeouts,
 };
 pub(super) use scaling::{
     Admission, Measured, Profile, Queue, Rule, Scaling, StepLimit, WhenClosed,

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use inflight_core::load::Estimate;
-use inflight_core::{Decision, Replicas};
+use inflight_core::{Decision, Replicas, Timestamp};
 use tokio::sync::broadcast;
 
 /// How many decisions are kept for `decisions?limit=N`.
@@ -25,6 +25,8 @@ pub struct Board {
     pub is_listening: bool,
     /// Slots of one replica, of the first model.
     pub slots: u32,
+    /// The names of its models, in the order of the gate's; empty where they have none.
+    pub models: Vec<String>,
     /// The fewest replicas the fleet may have.
     pub min: Replicas,
     /// The most replicas the fleet may have.
@@ -35,6 +37,8 @@ pub struct Board {
     pub start_delay: Option<Duration>,
     /// Replicas that ended although nobody asked them to, since our start.
     pub crashes: u64,
+    /// When the name of its endpoints was last resolved, where they have one.
+    pub resolved: Option<Timestamp>,
     decisions: VecDeque<Decision>,
     listeners: broadcast::Sender<Decision>,
     made: DecisionCounts,
@@ -60,12 +64,14 @@ impl Board {
             source: "gateway",
             is_listening: false,
             slots,
+            models: Vec::new(),
             min,
             max,
             estimate: None,
             start_delay: None,
             listeners: broadcast::Sender::new(DECISIONS_HEARD),
             crashes: 0,
+            resolved: None,
             decisions: VecDeque::new(),
             made: DecisionCounts::default(),
         }

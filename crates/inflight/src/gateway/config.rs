@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use http::HeaderName;
+use http::{HeaderName, HeaderValue};
 use inflight_core::ModelIndex;
 
 /// Settings of one gateway.
@@ -22,8 +22,8 @@ pub struct GatewayConfig {
     /// Paths, compared as a whole, whose requests are forwarded to any ready replica, neither
     /// counted nor held, and wake nothing.
     pub ignore_paths: Vec<String>,
-    /// Which model a path belongs to; the longest matching prefix wins, and a path that matches
-    /// none belongs to the first model.
+    /// Which model a request belongs to. Of those that match, the longest prefix wins, then the
+    /// most headers, then the first; a request that matches none belongs to the first model.
     pub models: Vec<ModelRoute>,
     /// How a session is known.
     pub session: SessionBy,
@@ -73,11 +73,13 @@ pub struct Limits {
     pub connections: usize,
 }
 
-/// The model of the paths below a prefix.
+/// The model of the requests below a path that carry some headers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelRoute {
     /// Whole path segments: `/v2/models/a` matches `/v2/models/a/infer`, not `/v2/models/ab`.
     pub prefix: String,
+    /// All of these must be there with exactly this value.
+    pub headers: Vec<(HeaderName, HeaderValue)>,
     /// The model.
     pub model: ModelIndex,
 }

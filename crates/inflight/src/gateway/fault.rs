@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use http::StatusCode;
 use inflight_core::admission::Outcome;
 
+use crate::probe;
+
 /// A request's failure.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Fault {
@@ -104,6 +106,22 @@ impl Fault {
             | Self::NoReplica => Outcome::UpstreamFailed,
             Self::FirstByte | Self::Idle => Outcome::TimedOut,
             Self::ClientStalled | Self::ClientGone => Outcome::ClientGone,
+        }
+    }
+
+    /// Tells whether the replica was not reached, or broke the connection off.
+    pub(super) fn speaks_against_replica(&self) -> bool {
+        match self {
+            Self::Connect { source, .. } => !probe::is_ours(source),
+            Self::ConnectTimeout { .. } | Self::Reset { .. } => true,
+            Self::NoHttp2 { .. }
+            | Self::UnaskedUpgrade
+            | Self::BrokenOff
+            | Self::FirstByte
+            | Self::Idle
+            | Self::ClientStalled
+            | Self::NoReplica
+            | Self::ClientGone => false,
         }
     }
 

@@ -126,7 +126,8 @@ fn admit(
     caller: Caller,
 ) -> Result<Option<Permit>, Stop> {
     headers::check(head, &shared.hop).map_err(Stop::Rejected)?;
-    let Route::Counted { model, first_call } = shared.routes.of(head.uri.path()) else {
+    let Route::Counted { model, first_call } = shared.routes.of(head.uri.path(), &head.headers)
+    else {
         return Ok(None);
     };
     let timeout = caller.is_grpc.then(|| grpc_timeout(&head.headers));
@@ -285,12 +286,25 @@ impl Exchange {
         } else {
             self.wait_unsettled(Box::pin(sending)).await
         };
-        match (sent, &self.upload) {
+        let sent = match (sent, &self.upload) {
             (Err(error), Some(upload)) if upload.is_broken() => Err(SendError {
                 fault: Fault::ClientGone,
                 processed: error.processed,
             }),
             (sent, _) => sent,
+        };
+        self.tell_health(bound.replica, &sent);
+        sent
+    }
+
+    /// Tells the fleet what an attempt says of its replica's health.
+    fn tell_health(&self, replica: ReplicaId, sent: &Sent) {
+        match sent {
+            Ok(_) => self.shared.fleet.on_replica_answered(replica),
+            Err(error) if error.speaks_against_replica() => {
+                self.shared.fleet.on_replica_failed(replica);
+            }
+            Err(_) => {}
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use inflight_core::ModelIndex;
 use inflight_core::admission::{
-    AdmissionConfig, AdmissionScope, GateConfig, ModelConfig, QueueBounds, When,
+    AdmissionConfig, AdmissionScope, GateConfig, HealthConfig, ModelConfig, QueueBounds, When,
 };
 use inflight_core::scaling::{
     Bounds, ConcurrencyConfig, DownWindow, Measure, OccupancyConfig, Policy, ScalingConfig,
@@ -15,8 +15,10 @@ use inflight_core::scaling::{
 use crate::config::{
     self, AdmissionSettings, CloseWhen, FleetConfig, PolicySettings, StaffingProfile, StepSettings,
 };
+use crate::endpoints::{self, Comings, Family, HealthSettings};
 use crate::gateway::{GatewayConfig, Limits, ModelRoute, SessionBy, Timeouts, UpstreamProtocol};
-use crate::targets::process::{ProcessConfig, ProcessSettings, ReadyProbe};
+use crate::probe::Probe;
+use crate::targets::process::{ProcessConfig, ProcessSettings};
 
 /// What the gate is given when it is switched off and reads it nowhere.
 const ADMISSION_OFF: AdmissionSettings = AdmissionSettings {
@@ -96,6 +98,7 @@ pub(super) fn gateway(fleet: &FleetConfig) -> GatewayConfig {
         models: (fleet.models.iter().enumerate())
             .map(|(index, model)| ModelRoute {
                 prefix: model.path.clone(),
+                headers: model.headers.clone(),
                 model: ModelIndex(index),
             })
             .collect(),
@@ -158,6 +161,67 @@ fn step(settings: Option<StepSettings>) -> StepLimit {
     })
 }
 
+/// Returns how a fleet's replicas are checked; `None`: they are not.
+pub(super) fn health(fleet: &FleetConfig) -> Option<HealthSettings> {
+    let settings = fleet.health.as_ref()?;
+    Some(HealthSettings {
+        probe: probe(&settings.probe),
+        timeout: settings.timeout,
+        proves: fleet.endpoints != config::Endpoints::Target,
+        rules: HealthConfig {
+            every: settings.every,
+            unhealthy_after: settings.unhealthy_after,
+            healthy_after: settings.healthy_after,
+            give_up_after: settings.restart_after,
+        },
+    })
+}
+
+/// Returns where the endpoints are that nobody here starts.
+pub(super) fn endpoints(fleet: &FleetConfig) -> Option<(endpoints::Source, Comings)> {
+    let source = match &fleet.endpoints {
+        config::Endpoints::Target => return None,
+        config::Endpoints::Static(addresses) => endpoints::Source::Fixed(addresses.clone()),
+        config::Endpoints::Dns {
+            name,
+            every,
+            family,
+        } => endpoints::Source::Name {
+            name: name.clone(),
+            every: *every,
+            family: match family {
+                config::IpFamily::Any => Family::Any,
+                config::IpFamily::Ipv4 => Family::Ipv4,
+                config::IpFamily::Ipv6 => Family::Ipv6,
+            },
+            resolver: endpoints::system_resolver(),
+        },
+    };
+    let comings = Comings {
+        are_checked: fleet.health.is_some(),
+        drain: fleet.gateway.timeouts.drain,
+    };
+    Some((source, comings))
+}
+
+/// Returns the names of a fleet's models; none where it has no named ones.
+pub(super) fn model_names(fleet: &FleetConfig) -> Vec<String> {
+    match fleet.models.as_slice() {
+        [only] if only.name == fleet.name => Vec::new(),
+        models => models.iter().map(|model| model.name.clone()).collect(),
+    }
+}
+
+fn probe(settings: &config::Probe) -> Probe {
+    match settings {
+        config::Probe::Http { path } => Probe::Http { path: path.clone() },
+        config::Probe::Grpc { service } => Probe::Grpc {
+            service: service.clone(),
+        },
+        config::Probe::Tcp => Probe::Tcp,
+    }
+}
+
 /// Returns what a fleet's process target takes.
 pub(super) fn process(
     fleet: &FleetConfig,
@@ -166,13 +230,7 @@ pub(super) fn process(
     let command = settings.command.value.clone();
     let mut process = ProcessSettings::new(fleet.name.clone(), command, fleet.replicas_max);
     process.env.clone_from(&settings.env);
-    process.ready = match &settings.ready {
-        config::ReadyProbe::Http { path } => ReadyProbe::Http { path: path.clone() },
-        config::ReadyProbe::Grpc { service } => ReadyProbe::Grpc {
-            service: service.clone(),
-        },
-        config::ReadyProbe::Tcp => ReadyProbe::Tcp,
-    };
+    process.ready = probe(&settings.ready);
     process.ready_every = settings.ready_every;
     process.start_timeout = settings.ready_timeout;
     process.drain_timeout = settings.drain_timeout;

@@ -9,7 +9,6 @@ mod backoff;
 mod config;
 mod output;
 mod port_pool;
-mod probe;
 mod replica;
 mod shim;
 mod table;
@@ -31,7 +30,7 @@ use crate::clock::Clock;
 use crate::ports::{ReplicaChange, TargetCommand, TargetEvent};
 
 pub use config::{
-    CommandError, ProcessConfig, ProcessConfigError, ProcessSettings, ReadyProbe, resolve_command,
+    CommandError, ProcessConfig, ProcessConfigError, ProcessSettings, resolve_command,
 };
 pub use output::LogPrinter;
 pub use port_pool::PortPool;
@@ -248,6 +247,7 @@ impl Keeper {
         match command {
             TargetCommand::Size { desired, drain } => self.table.on_size(now, desired, &drain),
             TargetCommand::Drained(id) => self.table.on_drained(now, id),
+            TargetCommand::Replace(id) => self.table.on_replace(now, id),
             TargetCommand::Stop => self.table.on_stop(now),
         }
     }

@@ -1,12 +1,12 @@
 //! What a gate tells about its load: to the scaler, and to the API and the metrics.
 
-use super::Gate;
+use super::{Gate, Model};
 use crate::admission::inflation::Counts;
 use crate::admission::refusal::Refused;
 use crate::admission::request::Outcome;
 use crate::load::{Estimator, InFlight, Level, Missing, ModelLoad, Observation, ReplicaView, Term};
 use crate::time::Timestamp;
-use crate::units::{Bytes, Occupancy, count_as_f64, request_seconds};
+use crate::units::{Bytes, Occupancy, Slots, count_as_f64, request_seconds};
 
 /// The load of a fleet, over all its models. Everything in seconds is cumulative and advances
 /// continuously.
@@ -46,6 +46,27 @@ pub struct GateLoad {
     pub inflation: Option<f64>,
     /// Sessions remembered.
     pub sessions: usize,
+    /// One row for each model, in the order of the configuration.
+    pub models: Vec<ModelShare>,
+}
+
+/// The part of a fleet's load that one model has.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ModelShare {
+    /// Requests that one replica executes at the same time.
+    pub slots: Slots,
+    /// Requests in flight.
+    pub in_flight: u64,
+    /// Requests that have a slot.
+    pub executing: u64,
+    /// Requests that wait for a slot.
+    pub queued: u64,
+    /// ∫ in flight. *Units*: request-seconds.
+    pub in_flight_seconds: f64,
+    /// ∫ executing. *Units*: request-seconds.
+    pub executing_seconds: f64,
+    /// Requests taken in.
+    pub arrivals: u64,
 }
 
 impl Gate {
@@ -112,7 +133,21 @@ impl Gate {
             admission_open: inflation.is_open(),
             inflation: inflation.ratio(),
             sessions: self.sessions.len(),
+            models: self.models.iter().map(|model| share(model, now)).collect(),
         }
+    }
+}
+
+fn share(model: &Model, now: Timestamp) -> ModelShare {
+    let (in_flight, executing) = (model.in_flight.count(), model.executing.count());
+    ModelShare {
+        slots: model.slots,
+        in_flight,
+        executing,
+        queued: in_flight - executing,
+        in_flight_seconds: model.in_flight.seconds(now),
+        executing_seconds: model.executing.seconds(now),
+        arrivals: model.arrivals,
     }
 }
 

@@ -1,5 +1,6 @@
 //! The metrics: names, meanings, labels, and where each value is found in a reading.
 
+use inflight_core::admission::ModelShare;
 use prometheus_client::metrics::histogram::Histogram;
 
 use super::Reading;
@@ -31,6 +32,8 @@ pub(super) enum Kind {
 /// One value of one fleet. Its label is a word of this program.
 pub(super) struct Sample {
     pub(super) label: Option<(&'static str, &'static str)>,
+    /// The row of the model that it is of.
+    pub(super) model: Option<usize>,
     pub(super) value: Value,
 }
 
@@ -156,6 +159,7 @@ pub(super) const FAMILIES: &[Family] = &[
                 .observation_age
                 .map(|age| Sample {
                     label,
+                    model: None,
                     value: Value::Number(age),
                 })
                 .into_iter()
@@ -197,8 +201,51 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         name: "inflight_replica_crashes",
         kind: Kind::Counter,
-        help: "Replicas that ended although nobody asked them to",
+        help: "Replicas that ended although nobody asked them to, or were unhealthy for too long",
         samples: |reading| plain(Value::Count(reading.crashes)),
+    },
+    Family {
+        name: "inflight_endpoints_age_seconds",
+        kind: Kind::Gauge,
+        help: "How long ago the name of the endpoints was last resolved; while it is not, the last \
+               known addresses stay (absent before the first answer, and without a name)",
+        samples: |reading| {
+            let age = reading.endpoints_age.map(Value::Number);
+            age.map(plain).unwrap_or_default()
+        },
+    },
+    Family {
+        name: "inflight_model_requests",
+        kind: Kind::Gauge,
+        help: "Requests of one model in flight at this moment, by state (absent without named \
+               models)",
+        samples: |reading| {
+            let executing = by_model(reading, Some("executing"), |it| Value::Count(it.executing));
+            let queued = by_model(reading, Some("queued"), |it| Value::Count(it.queued));
+            executing.chain(queued).collect()
+        },
+    },
+    Family {
+        name: "inflight_model_arrivals",
+        kind: Kind::Counter,
+        help: "Requests of one model that were let in",
+        samples: |reading| by_model(reading, None, |it| Value::Count(it.arrivals)).collect(),
+    },
+    Family {
+        name: "inflight_model_request_seconds",
+        kind: Kind::Counter,
+        help: "Requests of one model in flight, integrated over time",
+        samples: |reading| {
+            by_model(reading, None, |it| Value::Number(it.in_flight_seconds)).collect()
+        },
+    },
+    Family {
+        name: "inflight_model_executing_seconds",
+        kind: Kind::Counter,
+        help: "Requests of one model executing, integrated over time",
+        samples: |reading| {
+            by_model(reading, None, |it| Value::Number(it.executing_seconds)).collect()
+        },
     },
 ];
 
@@ -234,13 +281,32 @@ fn replicas(reading: &Reading) -> Vec<Sample> {
     )
 }
 
+/// Returns a sample for each model that has a name.
+fn by_model(
+    reading: &Reading,
+    state: Option<&'static str>,
+    value: fn(&ModelShare) -> Value,
+) -> impl Iterator<Item = Sample> {
+    let shares = reading.load.models.iter().take(reading.models.len());
+    shares.enumerate().map(move |(row, share)| Sample {
+        label: state.map(|state| ("state", state)),
+        model: Some(row),
+        value: value(share),
+    })
+}
+
 fn plain(value: Value) -> Vec<Sample> {
-    vec![Sample { label: None, value }]
+    vec![Sample {
+        label: None,
+        model: None,
+        value,
+    }]
 }
 
 fn by(key: &'static str, values: impl IntoIterator<Item = (&'static str, u64)>) -> Vec<Sample> {
     let sample = |(word, count)| Sample {
         label: Some((key, word)),
+        model: None,
         value: Value::Count(count),
     };
     values.into_iter().map(sample).collect()

@@ -21,9 +21,9 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::config::ProcessConfig;
 use super::output::{LogPrinter, Tail, follow};
-use super::probe::{NotReady, until_ready};
 use super::shim;
 use super::wire::{Order, Told};
+use crate::probe::{Unfit, until_ready};
 
 /// A shim that was told to kill and says nothing for this long is stuck itself.
 const SHIM_ANSWERS_WITHIN: Duration = Duration::from_secs(2);
@@ -124,7 +124,7 @@ async fn supervise(
         logs.spawn(follow(stream, prefix, launch.printer.clone(), tail.clone()));
     }
 
-    let mut last_answer = Some(NotReady::NotAsked);
+    let mut last_answer = Some(Unfit::NotAsked);
     let becoming_ready = async {
         let (probe, every) = (&settings.ready, settings.ready_every);
         until_ready(probe, launch.address, every, &mut last_answer).await;
