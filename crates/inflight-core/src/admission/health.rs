@@ -20,7 +20,8 @@ use crate::time::Timestamp;
 /// closed while it was idle, and those that fail go elsewhere.
 const REQUESTS_FAILED: u32 = 3;
 
-/// How long an endpoint that was taken out is not asked; doubled each time.
+/// How long an endpoint that was taken out is not asked; doubled each time. So is the pause before
+/// one is asked again that was never fit, up to the usual one.
 const OUT_FIRST: Duration = Duration::from_secs(1);
 
 /// The longest such time: what was repaired is back within a minute.
@@ -29,9 +30,9 @@ const OUT_LONGEST: Duration = Duration::from_secs(60);
 /// An endpoint that was fit for this long begins at [`OUT_FIRST`] again.
 const STEADY: Duration = OUT_LONGEST;
 
-/// How often an endpoint is asked whose answer is waited for: one that was never fit, one that
-/// passed but not often enough, the last one when requests fail there. Or as often as any, where
-/// that is more often.
+/// How often an endpoint is asked whose answer is waited for: one that passed but not often enough,
+/// the last one when requests fail there. Or as often as any, where that is more often. One that was
+/// never fit is asked like that at first, and ever less often.
 const SOON: Duration = Duration::from_secs(1);
 
 /// The rules of one fleet.
@@ -236,14 +237,17 @@ impl Health {
                 self.put_in(now, id);
                 first
             }
-            (Fitness::Unproven, CheckResult::Failed) => soon,
+            (Fitness::Unproven, CheckResult::Failed) => {
+                row.contrary = row.contrary.saturating_add(1);
+                out_for(row.contrary).min(every)
+            }
             (Fitness::Healthy { .. }, CheckResult::Passed) => {
                 row.contrary = 0;
                 self.set_failed(id, 0);
                 every
             }
             (Fitness::Healthy { .. }, CheckResult::Failed) => {
-                row.contrary += 1;
+                row.contrary = row.contrary.saturating_add(1);
                 if row.contrary >= config.unhealthy_after.get() {
                     let cause = UnhealthyCause::Checks(row.contrary);
                     return self.put_out(now, id, cause);

@@ -366,6 +366,7 @@ fn what_is_said_about_an_unknown_replica_is_ignored() {
 enum Input {
     Size(u32, Vec<u64>),
     Drained(usize),
+    Replace(usize),
     Ready(usize),
     Exit(usize),
     Wait(u64),
@@ -377,6 +378,7 @@ fn inputs() -> impl Strategy<Value = Vec<Input>> {
         6 => (0..12_u32, prop::collection::vec(0..40_u64, 0..4))
             .prop_map(|(desired, drain)| Input::Size(desired, drain)),
         4 => (0..10_usize).prop_map(Input::Drained),
+        2 => (0..10_usize).prop_map(Input::Replace),
         6 => (0..10_usize).prop_map(Input::Ready),
         4 => (0..10_usize).prop_map(Input::Exit),
         6 => (0..100_000_u64).prop_map(Input::Wait),
@@ -417,6 +419,9 @@ proptest! {
                 Input::Drained(at) => {
                     if let Some(id) = running.get(at) { table.on_drained(now, *id); }
                 }
+                Input::Replace(at) => {
+                    if let Some(id) = running.get(at) { table.on_replace(now, *id); }
+                }
                 Input::Ready(at) => {
                     if let Some(id) = running.get(at) { table.on_ready(now, *id); }
                 }
@@ -444,6 +449,9 @@ proptest! {
                                 entry.states.push("starting");
                             }
                             ReplicaChange::Ready { .. } => entry.states.push("ready"),
+                            ReplicaChange::Unhealthy { .. } | ReplicaChange::GivenUp => {
+                                prop_assert!(false, "the table tells no health");
+                            }
                             ReplicaChange::Draining => entry.states.push("draining"),
                             ReplicaChange::Gone { .. } => {
                                 prop_assert_eq!(indices.remove(&index), Some(id));
