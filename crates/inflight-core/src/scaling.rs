@@ -428,7 +428,9 @@ impl Scaler {
     }
 
     /// Returns how many replicas to add for those that are lost: ready once, unhealthy, and
-    /// replaced by nobody. Never for a number of the user's own, which may count them already.
+    /// replaced by nobody; at most as many as the policy wants, or the fleet's minimum, which is a
+    /// number of replicas that work. Never for a number of the user's own, which may count them
+    /// already.
     fn lost(&self, wanted: Option<Replicas>, limits: &mut Vec<Limit>) -> Replicas {
         if matches!(self.config.policy, Policy::Metric(_)) {
             return Replicas::ZERO;
@@ -437,7 +439,8 @@ impl Scaler {
             .rows
             .iter()
             .filter(|row| row.state == ReplicaState::Unhealthy);
-        let count = Replicas::from_len(unhealthy.count()).min(wanted.unwrap_or(self.settled));
+        let needed = wanted.unwrap_or(self.settled).max(self.config.bounds.min());
+        let count = Replicas::from_len(unhealthy.count()).min(needed);
         if count > Replicas::ZERO {
             limits.push(Limit::Lost { count });
         }

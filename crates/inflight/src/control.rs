@@ -89,7 +89,10 @@ impl Control {
                 Event::Tick => self.on_tick(),
                 Event::Timeout => self.fleet.on_timeout(),
                 Event::Changed => self.on_changed(),
-                Event::Target(event) => self.on_target(event),
+                Event::Target(event) => {
+                    self.on_target(event);
+                    self.tell_untold();
+                }
                 Event::TargetGone => {
                     warn!(
                         fleet = self.fleet.name(),
@@ -237,7 +240,6 @@ impl Control {
                     "replica stays unhealthy and is replaced"
                 );
                 self.untold.push((replica, TargetCommand::Replace(replica)));
-                self.tell_untold();
             }
             ReplicaChange::Draining => {
                 info!(fleet, replica = index, "replica drains");

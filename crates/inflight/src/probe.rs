@@ -269,6 +269,18 @@ mod tests {
     }
 
     #[test]
+    fn what_this_machine_lacks_says_nothing_about_the_other_side() {
+        let error = |errno: Errno| std::io::Error::from_raw_os_error(errno.raw_os_error());
+        for ours in [Errno::MFILE, Errno::ADDRNOTAVAIL, Errno::PERM] {
+            assert!(Unfit::from(error(ours)).is_ours());
+        }
+        for theirs in [Errno::CONNREFUSED, Errno::CONNRESET, Errno::HOSTUNREACH] {
+            assert!(!is_ours(&error(theirs)));
+        }
+        assert!(!is_ours(&std::io::ErrorKind::ConnectionReset.into()));
+    }
+
+    #[test]
     fn only_serving_is_ready() {
         assert!(is_serving(&[0, 0, 0, 0, 2, 8, 1]));
         for other in [

@@ -117,7 +117,7 @@ async fn without_health_a_fixed_address_is_ready_at_once_and_for_ever() {
 
 /// The checks of this one are an hour apart: only requests can find out.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_closed_port_is_taken_out_by_the_requests_that_fail_there_and_comes_back() {
+async fn b30_a_closed_port_that_looks_idle_is_taken_out_by_the_requests_that_fail_there() {
     let (stays, closes) = (Replica::start().await, Replica::start().await);
     let slow = "    health: { every: 1h, timeout: 500ms, healthy_after: 1 }";
     let instance = Instance::start(&[stays.address, closes.address], slow).await;
@@ -175,7 +175,7 @@ async fn one_that_flaps_costs_no_request_and_is_asked_ever_later() {
 
 /// As a proxy with a panic threshold would not: requests wait instead of being sent to the dead.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_nobody_is_healthy_requests_wait_and_are_served_afterwards() {
+async fn b03_while_nobody_is_healthy_requests_wait_and_nobody_is_locked_out_for_ever() {
     let replica = Replica::start().await;
     let health = "    health: { path: /, every: 20ms, timeout: 500ms, unhealthy_after: 2 }";
     let instance = Instance::start(&[replica.address], health).await;
@@ -402,7 +402,7 @@ async fn no_request_is_lost_while_the_addresses_of_a_name_change() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_address_that_is_gone_finishes_what_it_has() {
+async fn b60_an_address_that_is_gone_finishes_what_it_has_and_gets_nothing_more() {
     let (goes, stays) = (Replica::start().await, Replica::start().await);
     let named = Named::start(Names::default());
     named.names.set([goes.address]);
@@ -419,7 +419,7 @@ async fn an_address_that_is_gone_finishes_what_it_has() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_name_that_is_unknown_or_empty_keeps_its_last_addresses() {
+async fn b15_a_name_that_is_unknown_or_empty_keeps_its_last_addresses() {
     let replica = Replica::start().await;
     let named = Named::start(Names::default());
     named.names.taken().await;
