@@ -374,7 +374,7 @@ impl Health {
             return;
         };
         row.streak = match row.fitness {
-            Fitness::Healthy { since } if now.since(since) < STEADY => row.streak + 1,
+            Fitness::Healthy { since } if now.since(since) < STEADY => row.streak.saturating_add(1),
             Fitness::Healthy { .. }
             | Fitness::Unproven
             | Fitness::Unhealthy { .. }

@@ -222,6 +222,7 @@ async fn two_models_on_one_fleet_never_exceed_their_own_slots() {
     let shares = || instance.fleet.load().models;
     eventually(|| shares()[1].executing == 6 && shares()[1].queued == 4).await;
     for replica in &replicas {
+        eventually(|| replica.seen.executing.load(Ordering::SeqCst) == 3).await;
         assert_eq!(replica.seen.executing_max.load(Ordering::SeqCst), 3);
     }
     let mut clients = JoinSet::new();
