@@ -256,7 +256,12 @@ impl Scaler {
         let lost = self.lost(wanted, &mut limits);
         let least = self.idle.least(now, self.config.idle_grace, self.settled);
         let settled = self.config.bounds.clamp(stepped).max(least);
-        let desired = self.keep_within_bounds(stepped.plus(lost), least, &mut limits);
+        let desired = if lost > Replicas::ZERO {
+            let working = stepped.max(self.config.bounds.min());
+            self.keep_within_bounds(working.plus(lost), least, &mut limits)
+        } else {
+            self.keep_within_bounds(stepped, least, &mut limits)
+        };
 
         let memory = self
             .config
