@@ -10,11 +10,12 @@ mod queue;
 mod rate;
 mod refusal;
 mod request;
+mod retry;
 mod session;
 
 pub use crate::load::ReplicaState as EndpointState;
 pub use config::{AdmissionConfig, AdmissionScope, GateConfig, ModelConfig, QueueBounds, When};
-pub use gate::{Gate, GateLoad, ModelShare};
+pub use gate::{Gate, GateLoad};
 pub use health::{CheckResult, Health, HealthChange, HealthConfig, UnhealthyCause};
 pub use refusal::{Refusal, RefusalReason, Refused};
 pub use request::{Arrival, Outcome, Output};

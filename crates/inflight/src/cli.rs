@@ -1,17 +1,21 @@
 //! The command line: parses, calls, prints. Nothing imports it.
 
 pub mod check;
+mod client;
 mod config_file;
 mod demo;
+pub mod explain;
 mod load;
 mod output;
 pub mod run;
 pub mod status;
+mod watched_file;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+pub use client::{AdminAddress, AskError, BadAddress};
 pub use config_file::ConfigFile;
 
 /// Bad usage or configuration.
@@ -35,6 +39,8 @@ enum Command {
     Check(check::CheckArgs),
     /// Shows the fleets of a running instance.
     Status(status::StatusArgs),
+    /// Says why a fleet of a running instance has its size, and what would change it.
+    Explain(explain::ExplainArgs),
     /// Sends a closed-loop load, for the scripts in `bench/seen`.
     #[command(name = "__load", hide = true)]
     Load(load::LoadArgs),
@@ -60,6 +66,7 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Status(args) => status::run(&args),
+        Command::Explain(args) => explain::run(&args),
         Command::Load(args) => load::run(&args),
     }
 }

@@ -5,22 +5,27 @@
 
 mod board;
 mod health;
+mod peers;
 mod permit;
+mod roster;
 mod timings;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
-use inflight_core::admission::{Arrival, Gate, GateLoad, Output, Refusal};
-use inflight_core::load::{Observation, ReplicaState};
+use inflight_core::admission::{Arrival, Gate, GateConfig, GateLoad, Output, Refusal};
+use inflight_core::load::{Counted, Observation, PeerId, ReplicaState};
 use inflight_core::{Decision, ReplicaId, Ticket, Timestamp};
 use slab::Slab;
 use tokio::sync::Notify;
 
 pub use board::{Board, DECISIONS_KEPT, DecisionCounts};
+pub use peers::{Levels, PeerRow, Peers};
 pub use permit::{Bound, Permit};
+pub use roster::{ConfigurationState, Member, RefusedFile, Roster};
 pub use timings::Timings;
 
 use crate::clock::Clock;
@@ -35,6 +40,10 @@ pub struct Fleet {
     timings: Timings,
     health: SharedHealth,
     changed: Notify,
+    /// Whether requests come in here: a gateway of ours hands them to the gate.
+    has_gateway: bool,
+    /// What other instances count of this fleet, where they are asked.
+    peers: Option<Peers>,
 }
 
 struct State {
@@ -85,9 +94,22 @@ enum Seat {
 }
 
 impl Fleet {
-    /// Builds a fleet around its gate.
+    /// Builds a fleet around its gate, which a gateway of ours feeds and nobody else.
     #[must_use]
     pub fn new(name: &str, clock: Clock, gate: Gate, board: Board) -> Arc<Self> {
+        Self::with_sources(name, clock, gate, board, true, None)
+    }
+
+    /// Builds a fleet that is measured by our gateway, by its peers, or by both.
+    #[must_use]
+    pub fn with_sources(
+        name: &str,
+        clock: Clock,
+        gate: Gate,
+        board: Board,
+        has_gateway: bool,
+        peers: Option<Peers>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             name: name.into(),
             clock,
@@ -102,6 +124,8 @@ impl Fleet {
             timings: Timings::default(),
             health: SharedHealth::default(),
             changed: Notify::new(),
+            has_gateway,
+            peers,
         })
     }
 
@@ -115,6 +139,28 @@ impl Fleet {
     #[must_use]
     pub fn clock(&self) -> Clock {
         self.clock
+    }
+
+    /// Tells whether requests come in here.
+    #[must_use]
+    pub fn has_gateway(&self) -> bool {
+        self.has_gateway
+    }
+
+    /// Returns the instances that are asked for their counts of this fleet.
+    #[must_use]
+    pub fn peers(&self) -> Option<&Peers> {
+        self.peers.as_ref()
+    }
+
+    /// Takes what a peer had counted at `at`; the control loop hears of a first request at zero.
+    pub fn on_peer_reading(&self, at: Timestamp, peer: PeerId, counted: &Counted) {
+        if let Some(peers) = &self.peers {
+            peers.on_reading(at, peer, counted);
+            if peers.has_queued() {
+                self.changed.notify_one();
+            }
+        }
     }
 
     /// Lets a request in, to wait or to be served at once; or refuses it.
@@ -182,6 +228,17 @@ impl Fleet {
         });
     }
 
+    /// Takes other settings of the gate; nobody in flight is lost to it.
+    pub fn configure(&self, config: GateConfig, forgets_sessions: bool) {
+        let now = self.clock.now();
+        self.with_gate(|state, _| {
+            state.gate.configure(now, config);
+            if forgets_sessions {
+                state.gate.on_restart(now);
+            }
+        });
+    }
+
     /// Takes the draining replicas that became empty since the last call.
     #[must_use]
     pub fn take_drained(&self) -> Vec<ReplicaId> {
@@ -193,16 +250,35 @@ impl Fleet {
     pub fn waits_at_zero(&self) -> bool {
         let state = self.lock();
         let serves = |replica: &Replica| replica.state != ReplicaState::Draining;
-        state.gate.queued() > 0 && !state.replicas.values().any(serves)
+        let waits_elsewhere = || self.peers.as_ref().is_some_and(Peers::has_queued);
+        let waits = state.gate.queued() > 0 || waits_elsewhere();
+        waits && !state.replicas.values().any(serves)
     }
 
-    /// Returns any ready replica, for requests that are not counted.
+    /// Returns a ready replica, for requests that are not counted: the one that `draw` falls on,
+    /// and the one to avoid only if there is no other.
     #[must_use]
-    pub fn any_ready(&self) -> Option<Bound> {
+    pub fn any_ready(&self, draw: u64, avoid: Option<ReplicaId>) -> Option<Bound> {
         let state = self.lock();
-        let is_ready = |(_, replica): &(&ReplicaId, &Replica)| replica.state == ReplicaState::Ready;
-        let (&id, _) = state.replicas.iter().find(is_ready)?;
+        let ready = || {
+            let replicas = state.replicas.iter();
+            replicas.filter(|(_, replica)| replica.state == ReplicaState::Ready)
+        };
+        let count = ready().filter(|&(&id, _)| Some(id) != avoid).count();
+        let (&id, _) = match draw.checked_rem(u64::try_from(count).unwrap_or(u64::MAX)) {
+            None => ready().next()?,
+            Some(nth) => ready()
+                .filter(|&(&id, _)| Some(id) != avoid)
+                .nth(usize::try_from(nth).unwrap_or(0))?,
+        };
         state.bound(id)
+    }
+
+    /// Tells whether a request that a replica may have seen can be sent again, and counts that.
+    #[must_use]
+    pub fn take_retry(&self) -> bool {
+        let now = self.clock.now();
+        self.with_gate(|state, _| state.gate.take_retry(now))
     }
 
     /// Tells whether a replica is one of this fleet's, in whatever state.
@@ -217,10 +293,14 @@ impl Fleet {
     /// totals makes the mean of one sequential client more than one.
     #[must_use]
     pub fn observe(&self) -> (Timestamp, Observation) {
-        self.with_gate(|state, _| {
+        let (now, own) = self.with_gate(|state, _| {
             let now = self.clock.now();
             (now, state.gate.observe(now))
-        })
+        });
+        match &self.peers {
+            Some(peers) => (now, peers.sum(now, self.has_gateway.then_some(own))),
+            None => (now, own),
+        }
     }
 
     /// Reads the load for people and metrics, changing nothing.
@@ -278,6 +358,14 @@ impl Fleet {
     /// A panic while the lock was held is a fault of ours that one request met; the fleet goes on.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Fleet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fleet")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
     }
 }
 

@@ -14,5 +14,7 @@ pub mod ports;
 pub mod probe;
 pub mod runtime;
 pub mod serve;
+pub mod sources;
+pub mod story;
 pub mod targets;
 pub mod telemetry;

@@ -3,46 +3,55 @@
 //! Every listener is bound before anything is started, so that a port in use ends us while there
 //! is nothing to clean up.
 
+mod model_rows;
+mod part;
+mod reload;
+mod running_fleet;
 mod wiring;
 
+use std::future::poll_fn;
+use std::hash::{BuildHasher as _, RandomState};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::task::Poll;
 
 use anyhow::Context as _;
-use inflight_core::Replicas;
-use inflight_core::admission::Gate;
-use inflight_core::scaling::Scaler;
-use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::{JoinHandle, JoinSet};
-use tracing::{error, info};
+use inflight_core::load::InstanceId;
+use tokio::task::{JoinError, JoinSet};
+use tracing::info;
 
-use crate::api::{AdminListener, Api};
+use crate::api::{Access, AdminListener, Api};
 use crate::clock::Clock;
-use crate::config::{Config, Endpoints, FleetConfig, Target};
-use crate::control::{Control, TargetLink};
-use crate::endpoints::{self, Comings};
-use crate::fleet::{Board, Fleet};
-use crate::gateway::Gateway;
-use crate::targets::process::{LogPrinter, ProcessHost, ProcessTarget};
-
-/// Commands that a target may lag behind: sizes repeat, and of the others there is one a replica.
-const COMMANDS_WAITING: usize = 256;
-/// News that a control loop may lag behind; a target waits when it is full.
-const EVENTS_WAITING: usize = 256;
+use crate::config::{AdminConfig, Config, JournalSettings};
+use crate::fleet::{Fleet, Roster};
+use crate::story::Story;
+use crate::story::journal::Journal;
+use crate::targets::process::ProcessHost;
+use crate::telemetry::printer;
+use part::Part;
+use running_fleet::{Prepared, RunningFleet};
 
 /// Everything that runs for one configuration.
 pub struct Running {
-    admin: SocketAddr,
-    fleets: Vec<(Arc<Fleet>, SocketAddr)>,
-    /// Ends the gateways: they accept nothing more and finish what they have.
-    drain: watch::Sender<bool>,
-    gateways: JoinSet<()>,
-    controls: JoinSet<()>,
-    /// Ends the control loops.
-    stops: Vec<oneshot::Sender<()>>,
-    targets: JoinSet<()>,
-    end_api: oneshot::Sender<()>,
-    api: JoinHandle<()>,
+    /// In the order of the configuration; names differ.
+    fleets: Vec<RunningFleet>,
+    roster: Arc<Roster>,
+    clock: Clock,
+    instance: InstanceId,
+    host: ProcessHost,
+    story: Story,
+    journal: Option<JournalSettings>,
+    admin: Admin,
+    /// What a change of the configuration left to end: fleets, gateways, an admin API.
+    leaving: JoinSet<Result<(), JoinError>>,
+}
+
+/// The admin API that runs.
+struct Admin {
+    /// As the configuration has it, which may leave the port open.
+    config: AdminConfig,
+    address: SocketAddr,
+    part: Part,
 }
 
 impl Running {
@@ -52,223 +61,122 @@ impl Running {
     /// A listener cannot be bound; then nothing was started.
     pub async fn start(config: Config) -> anyhow::Result<Self> {
         let clock = Clock::start();
-        let admin = AdminListener::bind(config.admin.listen.value).await?;
-        let gateways = config
-            .fleets
-            .iter()
-            .map(|fleet| Gateway::bind(wiring::gateway(fleet)))
-            .collect::<Result<Vec<_>, _>>()?;
+        // Random keys, made anew in each process.
+        let instance = InstanceId(RandomState::new().hash_one(std::process::id()));
+        let listener = AdminListener::bind(config.admin.listen.value).await?;
+        let prepared =
+            (config.fleets.into_iter().map(Prepared::new)).collect::<anyhow::Result<Vec<_>>>()?;
 
-        let (drain, draining) = watch::channel(false);
-        let (end_api, api_ended) = oneshot::channel();
-        let printer = LogPrinter::to_stderr().context("the replicas' lines cannot be printed")?;
-        let mut parts = Parts {
-            clock,
-            host: ProcessHost::new(clock, printer),
-            draining,
-            fleets: Vec::new(),
-            gateways: JoinSet::new(),
-            controls: JoinSet::new(),
-            stops: Vec::new(),
-            targets: JoinSet::new(),
-        };
-        let admin_address = admin.address();
-        for (fleet, gateway) in config.fleets.iter().zip(gateways) {
-            parts.start_fleet(fleet, gateway)?;
-        }
-        let fleets = parts
-            .fleets
-            .iter()
-            .map(|(fleet, _)| Arc::clone(fleet))
+        let journal = config.journal.as_ref().map(wiring::journal);
+        let journal = journal.map(Journal::start).transpose();
+        let journal = journal.context("the journal's thread cannot be started")?;
+        let story = Story::new(clock, journal);
+        let host = ProcessHost::new(clock, printer().clone());
+        let roster = Arc::new(Roster::default());
+        let fleets: Vec<_> = (prepared.into_iter())
+            .map(|fleet| RunningFleet::start(fleet, clock, instance, &host, &story))
             .collect();
-        let api = tokio::spawn(admin.serve(Api { fleets, clock }, async {
-            // A dropped sender ends the API just as well.
-            api_ended.await.ok();
-        }));
-        info!(admin = %admin_address, fleets = config.fleets.len(), "running");
+        roster.replace(fleets.iter().map(|fleet| fleet.member().clone()).collect());
+        roster.configuration().in_force_since = clock.now();
+        let api = Api {
+            roster: Arc::clone(&roster),
+            clock,
+            story: story.clone(),
+            access: Access::new(listener.address(), config.admin.token_file.clone()),
+            instance,
+        };
+        let admin = Admin::start(config.admin, listener, api);
+        info!(admin = %admin.address, fleets = fleets.len(), "running");
         Ok(Self {
-            admin: admin_address,
-            fleets: parts.fleets,
-            drain,
-            gateways: parts.gateways,
-            controls: parts.controls,
-            stops: parts.stops,
-            targets: parts.targets,
-            end_api,
-            api,
+            fleets,
+            roster,
+            clock,
+            instance,
+            host,
+            admin,
+            journal: config.journal,
+            leaving: JoinSet::new(),
+            story,
         })
     }
 
     /// Returns the address of the admin API.
     #[must_use]
     pub fn admin(&self) -> SocketAddr {
-        self.admin
+        self.admin.address
     }
 
-    /// Returns the first fleet and the address of its gateway.
+    /// Returns the first fleet and the address of its gateway, if it has one.
     #[must_use]
     pub fn first(&self) -> Option<(Arc<Fleet>, SocketAddr)> {
-        self.fleets
-            .first()
-            .map(|(fleet, address)| (Arc::clone(fleet), *address))
+        let fleet = self.fleets.first()?;
+        Some((Arc::clone(&fleet.member().fleet), fleet.address()?))
+    }
+
+    /// Returns the address of a fleet's gateway.
+    #[must_use]
+    pub fn gateway(&self, fleet: &str) -> Option<SocketAddr> {
+        let fleet = self.fleets.iter().find(|one| one.name() == fleet)?;
+        fleet.address()
     }
 
     /// Waits until a part ends that nobody told to: a fault of ours, after which the rest is not
     /// to be trusted with a fleet.
     pub async fn failed(&mut self) -> &'static str {
-        tokio::select! {
-            Some(_) = self.gateways.join_next() => "a gateway",
-            Some(_) = self.controls.join_next() => "a control loop",
-            Some(_) = self.targets.join_next() => "a target",
-            _ = &mut self.api => "the admin API",
-        }
+        poll_fn(|cx| {
+            for fleet in &mut self.fleets {
+                if let Poll::Ready(name) = fleet.poll_failed(cx) {
+                    return Poll::Ready(name);
+                }
+            }
+            self.admin.part.poll_failed(cx)
+        })
+        .await
     }
 
-    /// Ends everything in order: the gateways finish what was accepted, with the control loops
-    /// still serving what waits; then the replicas are stopped; then the API.
+    /// Ends everything in order: the fleets, all at the same time; then the API.
     ///
     /// # Errors
     /// A part of ours ended by a panic.
-    pub async fn stop(mut self) -> anyhow::Result<()> {
+    pub async fn stop(self) -> anyhow::Result<()> {
         info!("stopping: finishing what was accepted");
-        for (fleet, _) in &self.fleets {
-            fleet.board().is_listening = false;
+        let mut stopping = self.leaving;
+        for fleet in self.fleets {
+            stopping.spawn(fleet.stop());
         }
-        self.drain.send_replace(true);
-        let mut failure = None;
-        while let Some(ended) = self.gateways.join_next().await {
-            failure = failure.or(ended.err());
+        let mut result = Ok(());
+        while let Some(stopped) = stopping.join_next().await {
+            result = result.and(stopped.and_then(|stopped| stopped));
         }
-        for stop in self.stops {
-            // A loop that ended by itself needs no telling; its handle says why.
-            stop.send(()).ok();
+        result = result.and(self.admin.part.end().await);
+        if let Some(journal) = self.story.journal() {
+            journal.close().await;
         }
-        while let Some(ended) = self.controls.join_next().await {
-            failure = failure.or(ended.err());
-        }
-        while let Some(ended) = self.targets.join_next().await {
-            failure = failure.or(ended.err());
-        }
-        self.end_api.send(()).ok();
-        failure = failure.or(self.api.await.err());
-        match failure {
-            Some(failure) => Err(failure).context("a part of inflight failed"),
-            None => Ok(()),
+        result.context("a part of inflight failed")
+    }
+}
+
+impl Admin {
+    fn start(config: AdminConfig, listener: AdminListener, api: Api) -> Self {
+        Self {
+            config,
+            address: listener.address(),
+            part: Part::start("the admin API", |stop| {
+                // A dropped sender ends the API just as well.
+                listener.serve(api, async { stop.await.unwrap_or_default() })
+            }),
         }
     }
 }
 
-/// What the starting of fleets adds to.
-struct Parts {
-    clock: Clock,
-    host: ProcessHost,
-    draining: watch::Receiver<bool>,
-    fleets: Vec<(Arc<Fleet>, SocketAddr)>,
-    gateways: JoinSet<()>,
-    controls: JoinSet<()>,
-    stops: Vec<oneshot::Sender<()>>,
-    targets: JoinSet<()>,
-}
-
-impl Parts {
-    fn start_fleet(&mut self, config: &FleetConfig, gateway: Gateway) -> anyhow::Result<()> {
-        let now = self.clock.now();
-        let mut gate = Gate::new(wiring::gate(config), now);
-        // Sessions that an earlier process of ours knew are not new.
-        gate.on_restart(now);
-        let mut board = Board::new(
-            config.scaling.policy.name(),
-            config.models.first().map_or(1, |model| model.slots.get()),
-            config.replicas_min,
-            config.replicas_max,
-        );
-        board.is_listening = true;
-        board.models = wiring::model_names(config);
-        let fleet = Fleet::new(&config.name, self.clock, gate, board);
-        let address = gateway.local_addr();
-
-        let link = match wiring::endpoints(config) {
-            Some((source, comings)) => Some(self.start_endpoints(&fleet, source, comings)),
-            None => self.start_target(config)?,
-        };
-        let target = link.map(|link| self.start_watch(&fleet, config, link));
-        let current = match &config.endpoints {
-            Endpoints::Static(addresses) => Replicas::from_len(addresses.len()),
-            Endpoints::Dns { .. } | Endpoints::Target => config.replicas_min,
-        };
-        let scaling = wiring::scaling(config)?;
-        let decide_every = scaling.policy.tick();
-        let scaler = Scaler::new(scaling, now, current);
-        let control = Control::new(Arc::clone(&fleet), scaler, decide_every, target);
-        let (stop, stopped) = oneshot::channel();
-        self.stops.push(stop);
-        self.controls.spawn(control.run(stopped));
-
-        let mut draining = self.draining.clone();
-        let shutdown = async move {
-            // A dropped sender means that we are ending anyway.
-            draining.wait_for(|&is_draining| is_draining).await.ok();
-        };
-        self.gateways
-            .spawn(gateway.serve(Arc::clone(&fleet), shutdown));
-        info!(fleet = config.name, listen = %address, "gateway listens");
-        self.fleets.push((fleet, address));
-        Ok(())
-    }
-
-    fn start_endpoints(
-        &mut self,
-        fleet: &Arc<Fleet>,
-        source: endpoints::Source,
-        comings: Comings,
-    ) -> TargetLink {
-        let (commands, commands_taken) = mpsc::channel(COMMANDS_WAITING);
-        let (news, events) = mpsc::channel(EVENTS_WAITING);
-        let fleet = Arc::clone(fleet);
-        self.targets.spawn(endpoints::serve(
-            fleet,
-            source,
-            comings,
-            commands_taken,
-            news,
-        ));
-        TargetLink { commands, events }
-    }
-
-    /// Puts the watch over the replicas' health between a target and its control loop.
-    fn start_watch(
-        &mut self,
-        fleet: &Arc<Fleet>,
-        config: &FleetConfig,
-        link: TargetLink,
-    ) -> TargetLink {
-        let Some(health) = wiring::health(config) else {
-            return link;
-        };
-        let (watched, events) = mpsc::channel(EVENTS_WAITING);
-        let fleet = Arc::clone(fleet);
-        self.targets
-            .spawn(endpoints::watch(fleet, health, link.events, watched));
-        TargetLink {
-            commands: link.commands,
-            events,
+impl Running {
+    fn api(&self, address: SocketAddr, config: &AdminConfig) -> Api {
+        Api {
+            roster: Arc::clone(&self.roster),
+            clock: self.clock,
+            story: self.story.clone(),
+            access: Access::new(address, config.token_file.clone()),
+            instance: self.instance,
         }
-    }
-
-    fn start_target(&mut self, config: &FleetConfig) -> anyhow::Result<Option<TargetLink>> {
-        let Target::Process(settings) = &config.target else {
-            return Ok(None);
-        };
-        let process = wiring::process(config, settings)?;
-        let (commands, commands_taken) = mpsc::channel(COMMANDS_WAITING);
-        let (news, events) = mpsc::channel(EVENTS_WAITING);
-        let target = ProcessTarget::start(process, self.host.clone(), commands_taken, news);
-        let name = config.name.clone();
-        self.targets.spawn(async move {
-            if let Err(failure) = target.stopped().await {
-                error!(fleet = name, %failure, "the process target failed");
-            }
-        });
-        Ok(Some(TargetLink { commands, events }))
     }
 }

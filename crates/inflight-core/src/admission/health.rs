@@ -154,9 +154,21 @@ impl Health {
         }
     }
 
-    /// Changes the rules. What is known of each endpoint stays.
-    pub fn set_config(&mut self, config: HealthConfig) {
+    /// Changes the rules. What is known of each endpoint stays, and nobody waits longer for a check
+    /// than under the new rules.
+    pub fn set_config(&mut self, now: Timestamp, config: HealthConfig) {
         self.config = config;
+        let later = self.rows.iter().filter_map(|(&id, row)| {
+            let latest = match row.fitness {
+                Fitness::Unproven | Fitness::Healthy { .. } => now + self.spread(id),
+                // One that is out stays out.
+                Fitness::Unhealthy { .. } | Fitness::GivenUp => now + config.every.max(OUT_LONGEST),
+            };
+            matches!(row.check, Check::At(at) if at > latest).then_some((id, latest))
+        });
+        for (id, latest) in later.collect::<Vec<_>>() {
+            self.set_check(id, Check::At(latest));
+        }
     }
 
     /// Watches an endpoint of which nothing is known: it is checked at once, and told as fit

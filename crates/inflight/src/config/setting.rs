@@ -15,7 +15,10 @@ use super::error::Problems;
 use super::section::SectionDoc;
 
 pub(super) use collection::Items;
-pub(super) use text::{ARGUMENT, FILE, HEADER, HOST_PORT, NAME, Ports, SERVICE, URL_PATH};
+pub(super) use quantity::span_of;
+pub(super) use text::{
+    ARGUMENT, AUTHORITY, FILE, HEADER, HOST_PORT, NAME, Ports, SERVICE, URL_PATH,
+};
 pub(super) use word::{
     Address, Advise, Auto, Choice, Nothing, OfTarget, Off, OneOf, Or, Unlimited,
 };

@@ -43,6 +43,11 @@ impl Book {
         }
     }
 
+    /// From here on, this happens to those that come and go.
+    pub(super) const fn set_comings(&mut self, comings: Comings) {
+        self.comings = comings;
+    }
+
     /// Takes the addresses there are and returns how many are left out, those that came last.
     pub(super) fn on_answer(&mut self, now: Timestamp, answer: &BTreeSet<SocketAddr>) -> usize {
         let present = |row: &Row| row.drains_until.is_none();
@@ -152,7 +157,7 @@ impl Book {
         if let Some(row) = self.rows.remove(&address) {
             self.free.insert(row.index);
             let change = ReplicaChange::Gone {
-                why: "its address is not among those of its name any more".to_owned(),
+                why: "its address is not among the endpoints any more".to_owned(),
                 unexpected: false,
             };
             self.tell(address, row, change);

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use inflight_core::ReplicaId;
 use inflight_core::admission::{CheckResult, HealthChange, HealthConfig, UnhealthyCause};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
@@ -27,7 +27,7 @@ const CHECKS_MAX: usize = 256;
 const EVENTS_WAITING: usize = 1_024;
 
 /// How endpoints are checked.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthSettings {
     /// What they are asked.
     pub probe: Probe,
@@ -39,24 +39,26 @@ pub struct HealthSettings {
     pub rules: HealthConfig,
 }
 
-/// Passes news on and adds the endpoints' health, until `news` or `events` end.
+/// Passes news on and adds the endpoints' health, until `news` or `events` end. Other settings count
+/// from the next check on; `proves` stays what it was.
 pub async fn watch(
     fleet: Arc<Fleet>,
-    settings: HealthSettings,
+    mut settings: watch::Receiver<HealthSettings>,
     news: mpsc::Receiver<TargetEvent>,
     events: mpsc::Sender<TargetEvent>,
 ) {
-    fleet.set_health(settings.rules);
+    let first = settings.borrow_and_update().clone();
+    fleet.set_health(first.rules);
     let watcher = Watcher {
         fleet,
-        probe: Arc::new(settings.probe),
-        timeout: settings.timeout,
-        proves: settings.proves,
+        probe: Arc::new(first.probe),
+        timeout: first.timeout,
+        proves: first.proves,
         endpoints: BTreeMap::new(),
         checks: JoinSet::new(),
         outbox: VecDeque::new(),
     };
-    watcher.run(news, events).await;
+    watcher.run(settings, news, events).await;
 }
 
 struct Watcher {
@@ -79,6 +81,7 @@ struct Endpoint {
 impl Watcher {
     async fn run(
         mut self,
+        mut settings: watch::Receiver<HealthSettings>,
         mut news: mpsc::Receiver<TargetEvent>,
         events: mpsc::Sender<TargetEvent>,
     ) {
@@ -108,6 +111,12 @@ impl Watcher {
                     if let Ok((replica, answer)) = checked {
                         self.on_checked(replica, answer);
                     }
+                }
+                Ok(()) = settings.changed() => {
+                    let other = settings.borrow_and_update().clone();
+                    self.fleet.set_health(other.rules);
+                    self.probe = Arc::new(other.probe);
+                    self.timeout = other.timeout;
                 }
                 () = self.fleet.health_changed() => {}
                 () = sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => {

@@ -24,13 +24,14 @@ pub(super) struct SharedHealth {
 impl Fleet {
     /// Begins to watch the fleet's endpoints, or changes the rules.
     pub fn set_health(&self, config: HealthConfig) {
+        let now = self.clock.now();
         let mut machine = self
             .health
             .machine
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         match &mut *machine {
-            Some(health) => health.set_config(config),
+            Some(health) => health.set_config(now, config),
             None => *machine = Some(Health::new(config)),
         }
     }

@@ -15,6 +15,8 @@ pub(super) struct Routes {
     first_calls: Vec<String>,
     /// Longest prefix first, then the most headers; prefixes without a slash at the end.
     models: Vec<ModelRoute>,
+    /// Takes what matches none.
+    first: ModelIndex,
 }
 
 /// What a request's head says.
@@ -46,6 +48,7 @@ impl Routes {
             ignored: config.ignore_paths.clone(),
             first_calls: config.first_calls.clone(),
             models,
+            first: (config.models.first()).map_or(ModelIndex::default(), |route| route.model),
         }
     }
 
@@ -60,7 +63,7 @@ impl Routes {
             .iter()
             .find(|route| is_below(path, &route.prefix) && carries(headers, route));
         Route::Counted {
-            model: matching.map_or(ModelIndex::default(), |route| route.model),
+            model: matching.map_or(self.first, |route| route.model),
             first_call: self.first_calls.iter().any(|first| first == path),
         }
     }
@@ -154,6 +157,11 @@ mod tests {
         config.first_calls = vec!["/begin".into()];
         config.models = vec![
             ModelRoute {
+                prefix: "/first".into(),
+                headers: Vec::new(),
+                model: ModelIndex(0),
+            },
+            ModelRoute {
                 prefix: "/v2".into(),
                 headers: Vec::new(),
                 model: ModelIndex(1),
@@ -165,6 +173,17 @@ mod tests {
             },
         ];
         Routes::new(&config)
+    }
+
+    #[test]
+    fn what_matches_no_model_belongs_to_the_first_of_them_whatever_its_row() {
+        let mut config = GatewayConfig::new(([127, 0, 0, 1], 0).into());
+        config.models = vec![ModelRoute {
+            prefix: "/a".into(),
+            headers: Vec::new(),
+            model: ModelIndex(3),
+        }];
+        assert_eq!(Routes::new(&config).of("/b", &HeaderMap::new()), counted(3));
     }
 
     fn counted(model: usize) -> Route {

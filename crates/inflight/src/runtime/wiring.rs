@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use anyhow::Context as _;
-use inflight_core::ModelIndex;
 use inflight_core::admission::{
     AdmissionConfig, AdmissionScope, GateConfig, HealthConfig, ModelConfig, QueueBounds, When,
 };
@@ -12,12 +11,17 @@ use inflight_core::scaling::{
     StaffingConfig, StepLimit, Tolerance,
 };
 
+use super::model_rows::ModelRows;
 use crate::config::{
-    self, AdmissionSettings, CloseWhen, FleetConfig, PolicySettings, StaffingProfile, StepSettings,
+    self, AdmissionSettings, CloseWhen, Endpoints, FleetConfig, GatewaySettings, PolicySettings,
+    StaffingProfile, StepSettings,
 };
 use crate::endpoints::{self, Comings, Family, HealthSettings};
 use crate::gateway::{GatewayConfig, Limits, ModelRoute, SessionBy, Timeouts, UpstreamProtocol};
+use crate::ports::FleetSettings;
 use crate::probe::Probe;
+use crate::sources::PeersConfig;
+use crate::story::journal::JournalConfig;
 use crate::targets::process::{ProcessConfig, ProcessSettings};
 
 /// What the gate is given when it is switched off and reads it nowhere.
@@ -37,7 +41,7 @@ const BURST_WINDOW_MIN: Duration = Duration::from_secs(1);
 const FRESHNESS: Duration = Duration::from_secs(30);
 
 /// Returns what a fleet's gate takes.
-pub(super) fn gate(fleet: &FleetConfig) -> GateConfig {
+fn gate(fleet: &FleetConfig, rows: &ModelRows) -> GateConfig {
     let queue = fleet.queue;
     let settings = fleet.admission.unwrap_or(ADMISSION_OFF);
     let admission = AdmissionConfig {
@@ -55,10 +59,8 @@ pub(super) fn gate(fleet: &FleetConfig) -> GateConfig {
         session_idle: SESSION_IDLE,
     };
     GateConfig {
-        models: fleet
-            .models
-            .iter()
-            .map(|model| ModelConfig { slots: model.slots })
+        models: (rows.slots().into_iter())
+            .map(|slots| ModelConfig { slots })
             .collect(),
         queue: QueueBounds {
             requests: queue.requests,
@@ -71,9 +73,20 @@ pub(super) fn gate(fleet: &FleetConfig) -> GateConfig {
     }
 }
 
+/// Returns what the journal takes.
+pub(super) fn journal(settings: &config::JournalSettings) -> JournalConfig {
+    JournalConfig {
+        file: settings.file.clone(),
+        max_size: settings.max_size.0,
+    }
+}
+
 /// Returns what a fleet's gateway takes.
-pub(super) fn gateway(fleet: &FleetConfig) -> GatewayConfig {
-    let settings = &fleet.gateway;
+pub(super) fn gateway(
+    fleet: &FleetConfig,
+    settings: &GatewaySettings,
+    rows: &ModelRows,
+) -> GatewayConfig {
     let (timeouts, limits) = (settings.timeouts, settings.limits);
     GatewayConfig {
         listen: settings.listen.value,
@@ -95,11 +108,11 @@ pub(super) fn gateway(fleet: &FleetConfig) -> GatewayConfig {
             connections: usize::try_from(limits.connections).unwrap_or(usize::MAX),
         },
         ignore_paths: settings.ignore_paths.clone(),
-        models: (fleet.models.iter().enumerate())
-            .map(|(index, model)| ModelRoute {
+        models: (fleet.models.iter())
+            .map(|model| ModelRoute {
                 prefix: model.path.clone(),
                 headers: model.headers.clone(),
-                model: ModelIndex(index),
+                model: rows.row_of(&model.name),
             })
             .collect(),
         session: match &fleet.session {
@@ -107,12 +120,32 @@ pub(super) fn gateway(fleet: &FleetConfig) -> GatewayConfig {
             config::SessionBy::Header(name) => SessionBy::Header(name.clone()),
         },
         first_calls: fleet.first_calls.clone(),
-        cancellable: true,
+        cancellable: settings.cancellable,
     }
 }
 
-/// Returns what a fleet's scaler takes.
-pub(super) fn scaling(fleet: &FleetConfig) -> anyhow::Result<ScalingConfig> {
+/// Returns which peers a fleet's source asks, if it has any.
+pub(super) fn peers(fleet: &FleetConfig) -> Option<PeersConfig> {
+    let settings = fleet.peers.clone()?;
+    Some(PeersConfig {
+        listed: settings.listed,
+        dns: settings.dns,
+        fleet: settings.fleet,
+        models: fleet.models.iter().map(|row| row.name.clone()).collect(),
+        every: settings.every,
+        timeout: settings.timeout,
+    })
+}
+
+/// Returns what a fleet's control loop keeps.
+pub(super) fn settings(fleet: &FleetConfig, rows: &ModelRows) -> anyhow::Result<FleetSettings> {
+    Ok(FleetSettings {
+        gate: gate(fleet, rows),
+        scaling: scaling(fleet, rows)?,
+    })
+}
+
+fn scaling(fleet: &FleetConfig, rows: &ModelRows) -> anyhow::Result<ScalingConfig> {
     let settings = &fleet.scaling;
     let policy = match settings.policy {
         PolicySettings::Staffing {
@@ -150,7 +183,7 @@ pub(super) fn scaling(fleet: &FleetConfig) -> anyhow::Result<ScalingConfig> {
         unknown_hold: settings.unknown_hold,
         unknown_fallback: settings.unknown_fallback,
         freshness: FRESHNESS,
-        slots: fleet.models.iter().map(|model| model.slots).collect(),
+        slots: rows.slots(),
     })
 }
 
@@ -167,7 +200,7 @@ pub(super) fn health(fleet: &FleetConfig) -> Option<HealthSettings> {
     Some(HealthSettings {
         probe: probe(&settings.probe),
         timeout: settings.timeout,
-        proves: fleet.endpoints != config::Endpoints::Target,
+        proves: fleet.endpoints != Endpoints::Target,
         rules: HealthConfig {
             every: settings.every,
             unhealthy_after: settings.unhealthy_after,
@@ -178,11 +211,12 @@ pub(super) fn health(fleet: &FleetConfig) -> Option<HealthSettings> {
 }
 
 /// Returns where the endpoints are that nobody here starts.
-pub(super) fn endpoints(fleet: &FleetConfig) -> Option<(endpoints::Source, Comings)> {
+pub(super) fn endpoints(fleet: &FleetConfig) -> Option<endpoints::Settings> {
+    let gateway = fleet.gateway.as_ref()?;
     let source = match &fleet.endpoints {
-        config::Endpoints::Target => return None,
-        config::Endpoints::Static(addresses) => endpoints::Source::Fixed(addresses.clone()),
-        config::Endpoints::Dns {
+        Endpoints::Target | Endpoints::Elsewhere => return None,
+        Endpoints::Static(addresses) => endpoints::Source::Fixed(addresses.clone()),
+        Endpoints::Dns {
             name,
             every,
             family,
@@ -194,22 +228,13 @@ pub(super) fn endpoints(fleet: &FleetConfig) -> Option<(endpoints::Source, Comin
                 config::IpFamily::Ipv4 => Family::Ipv4,
                 config::IpFamily::Ipv6 => Family::Ipv6,
             },
-            resolver: endpoints::system_resolver(),
         },
     };
     let comings = Comings {
         are_checked: fleet.health.is_some(),
-        drain: fleet.gateway.timeouts.drain,
+        drain: gateway.timeouts.drain,
     };
-    Some((source, comings))
-}
-
-/// Returns the names of a fleet's models; none where it has no named ones.
-pub(super) fn model_names(fleet: &FleetConfig) -> Vec<String> {
-    match fleet.models.as_slice() {
-        [only] if only.name == fleet.name => Vec::new(),
-        models => models.iter().map(|model| model.name.clone()).collect(),
-    }
+    Some(endpoints::Settings { source, comings })
 }
 
 fn probe(settings: &config::Probe) -> Probe {
@@ -247,4 +272,35 @@ pub(super) fn process(
             )
         })
         .with_context(|| format!("fleet {}", fleet.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::config::{Config, Surroundings};
+
+    /// How such a gateway behaves is a test of the gateway, of the same name.
+    #[test]
+    fn b05_a_replica_that_cannot_be_cancelled_is_one_to_the_gateway() {
+        for (key, is_cancellable) in [
+            ("", true),
+            (", cancellable: true", true),
+            (", cancellable: false", false),
+        ] {
+            let text = format!(
+                "version: 1\nfleets: [{{ name: a, slots: 1, replicas: {{ max: 1 }}, \
+                 source: {{ gateway: {{ listen: 127.0.0.1:1{key} }} }}, \
+                 endpoints: {{ static: ['127.0.0.1:2'] }} }}]\n"
+            );
+            let path = Path::new("inflight.yaml");
+            let config = Config::from_text(path, &text, &Surroundings::Elsewhere).unwrap();
+            let fleet = &config.fleets[0];
+            let rows = ModelRows::default().with(&fleet.models).unwrap();
+            let settings = fleet.gateway.as_ref().unwrap();
+            let gateway = gateway(fleet, settings, &rows);
+            assert_eq!(gateway.cancellable, is_cancellable, "{key}");
+        }
+    }
 }

@@ -11,15 +11,17 @@ use std::time::Duration;
 use http::StatusCode;
 use inflight::config::{Config, Surroundings};
 use inflight::control::{Control, TargetLink};
-use inflight::endpoints::{self, Comings, Family, HealthSettings, Resolver, Source};
+use inflight::endpoints::{self, Comings, Family, HealthSettings, Resolver, Settings, Source};
 use inflight::fleet::{Fleet, ReplicaCounts};
+use inflight::ports::Order;
 use inflight::probe::Probe;
 use inflight::runtime::Running;
+use inflight::story::Story;
 use inflight_core::admission::HealthConfig;
 use inflight_core::scaling::{Bounds, Policy, Scaler, ScalingConfig, StaffingConfig};
 use inflight_core::{Replicas, Slots};
 use tokio::net::TcpListener;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
 use crate::gateway_world::{Http1, Replica, Speaks, World, eventually, get};
@@ -220,7 +222,7 @@ async fn two_models_on_one_fleet_never_exceed_their_own_slots() {
         });
     }
     let shares = || instance.fleet.load().models;
-    eventually(|| shares()[1].executing == 6 && shares()[1].queued == 4).await;
+    eventually(|| shares()[1].executing >= 6.0 && shares()[1].queued >= 4.0).await;
     for replica in &replicas {
         eventually(|| replica.seen.executing.load(Ordering::SeqCst) == 3).await;
         assert_eq!(replica.seen.executing_max.load(Ordering::SeqCst), 3);
@@ -234,7 +236,7 @@ async fn two_models_on_one_fleet_never_exceed_their_own_slots() {
             failed = clients.join_next() => assert_eq!(failed.unwrap().unwrap(), NONE),
             () = tokio::time::sleep(Duration::from_millis(1)) => {
                 let shares = shares();
-                assert!(shares[0].executing <= 2 && shares[1].executing <= 6, "{shares:?}");
+                assert!(shares[0].executing <= 2.0 && shares[1].executing <= 6.0, "{shares:?}");
             }
         }
     }
@@ -242,9 +244,9 @@ async fn two_models_on_one_fleet_never_exceed_their_own_slots() {
         let most = replica.seen.executing_max.load(Ordering::SeqCst);
         assert_eq!(most, 4, "three of one model and one of the other");
     }
-    assert_eq!(shares()[2].arrivals, 0);
+    assert!(shares()[2].arrivals < 1.0);
     assert!(failures(gateway, "/", 1).await.is_empty());
-    assert_eq!(shares()[2].arrivals, 1);
+    assert!(shares()[2].arrivals >= 1.0);
     while !held.is_empty() {
         for replica in &replicas {
             replica.seen.release.notify_waiters();
@@ -306,6 +308,9 @@ impl Names {
 struct Named {
     world: World,
     names: Arc<Names>,
+    settings: watch::Sender<Settings>,
+    _health: watch::Sender<HealthSettings>,
+    _orders: mpsc::Sender<Order>,
     _stop: oneshot::Sender<()>,
     _parts: JoinSet<()>,
 }
@@ -322,14 +327,21 @@ impl Named {
             name: "fleet:80".into(),
             every: Duration::from_millis(10),
             family: Family::Any,
-            resolver: names.resolver(),
         };
         let comings = Comings {
             are_checked: true,
             drain: Duration::from_secs(60),
         };
         let fleet = || Arc::clone(&world.fleet);
-        parts.spawn(endpoints::serve(fleet(), source, comings, taken, news_in));
+        let (settings, settings_taken) = watch::channel(Settings { source, comings });
+        let resolver = names.resolver();
+        parts.spawn(endpoints::serve(
+            fleet(),
+            settings_taken,
+            resolver,
+            taken,
+            news_in,
+        ));
         let health = HealthSettings {
             probe: Probe::Tcp,
             timeout: Duration::from_secs(1),
@@ -341,20 +353,25 @@ impl Named {
                 give_up_after: None,
             },
         };
-        parts.spawn(endpoints::watch(fleet(), health, news, events_in));
+        let (health, health_taken) = watch::channel(health);
+        parts.spawn(endpoints::watch(fleet(), health_taken, news, events_in));
         let bounds = Bounds::new(Replicas::ZERO, Replicas::new(8)).unwrap();
         let policy = Policy::Staffing(StaffingConfig::balanced());
         let config = ScalingConfig::new(policy, bounds, Slots::ONE);
         let now = world.fleet.clock().now();
         let scaler = Scaler::new(config, now, Replicas::ZERO);
         let link = TargetLink { commands, events };
-        let every = Duration::from_secs(2);
-        let control = Control::new(fleet(), scaler, every, Some(link));
+        let story = Story::new(world.fleet.clock(), None);
+        let control = Control::new(fleet(), scaler, Some(link), story);
         let (stop, stopped) = oneshot::channel();
-        parts.spawn(control.run(stopped));
+        let (orders, orders_taken) = mpsc::channel(1);
+        parts.spawn(control.run(orders_taken, stopped));
         Self {
             world,
             names,
+            settings,
+            _health: health,
+            _orders: orders,
             _stop: stop,
             _parts: parts,
         }

@@ -11,9 +11,8 @@ use std::time::Duration;
 use inflight::clock::Clock;
 use inflight::ports::{ReplicaChange, TargetCommand, TargetEvent};
 use inflight::probe::Probe;
-use inflight::targets::process::{
-    LogPrinter, ProcessConfig, ProcessHost, ProcessSettings, ProcessTarget,
-};
+use inflight::targets::process::{ProcessConfig, ProcessHost, ProcessSettings, ProcessTarget};
+use inflight::telemetry::Printer;
 use inflight_core::{ReplicaId, Replicas};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -71,7 +70,7 @@ struct Fleet {
 impl Fleet {
     fn start(settings: ProcessSettings) -> Self {
         let log = Log::default();
-        let mut host = ProcessHost::new(Clock::start(), LogPrinter::to(log.clone()).unwrap());
+        let mut host = ProcessHost::new(Clock::start(), Printer::to(log.clone()));
         host.program = PathBuf::from(INFLIGHT);
         let config = ProcessConfig::check(settings).unwrap();
         let (commands, received) = mpsc::channel(16);
@@ -344,7 +343,7 @@ async fn a_command_that_does_not_exist_is_a_crash() {
 
 #[tokio::test]
 async fn a_shim_that_cannot_start_is_a_crash() {
-    let mut host = ProcessHost::new(Clock::start(), LogPrinter::to(io::sink()).unwrap());
+    let mut host = ProcessHost::new(Clock::start(), Printer::to(io::sink()));
     host.program = PathBuf::from("/nowhere/inflight");
     let (commands, received) = mpsc::channel(16);
     let (tell, events) = mpsc::channel(16);

@@ -1,13 +1,22 @@
 //! The binary as its users meet it: its exit codes, its words, and the main job from end to end.
 
+mod configuration;
 mod instance;
+mod two_gateways;
 
+use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
 
+use inflight::story::wire::{Line, What};
+use rustix::process::Signal;
 use serde_json::Value;
 
-use instance::{INFLIGHT, Instance, PATIENCE, Scratch, fleet, fleet_of, get, gets, wait_until};
+use instance::{
+    INFLIGHT, Instance, PATIENCE, Scratch, address_in, fleet, fleet_of, get, gets, signal,
+    wait_until,
+};
 
 /// Runs `inflight` to its end and returns its exit code and what it said.
 fn run(arguments: &[&str]) -> (Option<i32>, String) {
@@ -65,7 +74,55 @@ fn a_port_in_use_ends_with_1_and_names_the_address() {
     let file = scratch.file("inflight.yaml", &format!("version: 1\nfleets:\n{text}"));
     let (code, said) = run(&["run", "-c", &file]);
     assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains(&address) && said.contains("in use"), "{said}");
+    let line = text
+        .lines()
+        .position(|line| line.contains(&address))
+        .unwrap();
+    let place = format!("fleet hello, line {}: ", line + 3);
+    for part in [&address, &place] {
+        assert!(said.contains(part.as_str()), "{part} is not in: {said}");
+    }
+    assert_eq!(said.matches("in use").count(), 1, "{said}");
+}
+
+#[test]
+fn a_run_is_written_down_and_explained() {
+    let fleets = [fleet("hello", &["__serve", "--work", "10ms"], "")];
+    let mut instance = Instance::start(&fleets);
+    assert_eq!(gets(instance.gateway(0), "/secret-path", 3), vec![200; 3]);
+    let admin = format!("http://{}", instance.admin());
+    let (code, said) = run(&["explain", "hello", "--admin", &admin]);
+    assert_eq!(code, Some(0), "{said}");
+    for part in [
+        "policy staffing looked at",
+        "what would change it",
+        "a request woke the fleet",
+    ] {
+        assert!(said.contains(part), "{part} is not in:\n{said}");
+    }
+    let (code, said) = run(&["explain", "nobody", "--admin", &admin]);
+    assert_eq!(code, Some(1));
+    assert!(said.contains("the fleets are: hello"), "{said}");
+
+    assert_eq!(instance.terminate(), Some(0));
+    let journal = instance.journal();
+    let lines: Vec<Line> = journal
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert!(matches!(lines[0].what, What::Start { .. }));
+    let has = |wanted: fn(&What) -> bool| lines.iter().any(|line| wanted(&line.what));
+    assert!(has(
+        |what| matches!(what, What::Replica { state, .. } if state == "ready")
+    ));
+    assert!(has(|what| matches!(
+        what,
+        What::Tick {
+            decision: Some(_),
+            ..
+        }
+    )));
+    assert!(!journal.contains("secret-path") && !journal.contains("127.0.0.1"));
 }
 
 #[test]
@@ -190,6 +247,36 @@ fn the_demonstration_needs_one_replica_for_one_client_and_loses_nothing() {
     assert_eq!((of(0, "clients"), of(0, "replicas_max")), (1, 1), "{said}");
     assert!((2..=6).contains(&of(1, "replicas_max")), "{said}");
     assert_eq!((of(2, "clients"), of(2, "replicas_end")), (0, 0), "{said}");
+}
+
+/// Runs behind a pipe that is read until it listens and never again, while a replica fills it.
+#[test]
+fn a_standard_error_that_nobody_empties_holds_up_neither_requests_nor_the_end() {
+    let scratch = Scratch::new();
+    let line = "x".repeat(200);
+    let noisy = format!(
+        "i=0; while [ $i -lt 3000 ]; do echo {line}; i=$((i+1)); done; exec {INFLIGHT} __serve --port $1"
+    );
+    let command = ["sh", "-c", &noisy, "sh", "{port}"];
+    let fleet = fleet_of("noisy", &command, "min: 1, max: 1");
+    let text = format!("version: 1\nadmin: {{ listen: \"127.0.0.1:0\" }}\nfleets:\n{fleet}");
+    let file = scratch.file("inflight.yaml", &text);
+    let mut process = Command::new(INFLIGHT)
+        .args(["run", "-c", &file, "--log-format", "json"])
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut log = BufReader::new(process.stderr.take().unwrap()).lines();
+    let gateway = log.find_map(|line| address_in(&line.unwrap(), "gateway listens", "listen"));
+    // The replica has written ten times what a pipe holds before it answers.
+    assert_eq!(gets(gateway.unwrap(), "/", 20), vec![200; 20]);
+    signal(process.id(), Signal::TERM);
+    let process = Mutex::new(process);
+    let ended = || process.lock().unwrap().try_wait().unwrap();
+    wait_until(|| ended().is_some(), "the end");
+    assert_eq!(ended().and_then(|status| status.code()), Some(0));
+    drop(log);
 }
 
 #[test]

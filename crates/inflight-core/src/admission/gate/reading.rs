@@ -1,10 +1,12 @@
 //! What a gate tells about its load: to the scaler, and to the API and the metrics.
 
-use super::{Gate, Model};
+use super::Gate;
 use crate::admission::inflation::Counts;
 use crate::admission::refusal::Refused;
 use crate::admission::request::Outcome;
-use crate::load::{Estimator, InFlight, Level, Missing, ModelLoad, Observation, ReplicaView, Term};
+use crate::load::{
+    Estimator, InFlight, Level, Missing, ModelCounts, ModelLoad, Observation, ReplicaView, Term,
+};
 use crate::time::Timestamp;
 use crate::units::{Bytes, Occupancy, Slots, count_as_f64, request_seconds};
 
@@ -46,27 +48,10 @@ pub struct GateLoad {
     pub inflation: Option<f64>,
     /// Sessions remembered.
     pub sessions: usize,
-    /// One row for each model, in the order of the configuration.
-    pub models: Vec<ModelShare>,
-}
-
-/// The part of a fleet's load that one model has.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct ModelShare {
-    /// Requests that one replica executes at the same time.
-    pub slots: Slots,
-    /// Requests in flight.
-    pub in_flight: u64,
-    /// Requests that have a slot.
-    pub executing: u64,
-    /// Requests that wait for a slot.
-    pub queued: u64,
-    /// ∫ in flight. *Units*: request-seconds.
-    pub in_flight_seconds: f64,
-    /// ∫ executing. *Units*: request-seconds.
-    pub executing_seconds: f64,
-    /// Requests taken in.
-    pub arrivals: u64,
+    /// The same counters for each model, as other instances add them up.
+    pub models: Vec<ModelCounts>,
+    /// Requests that one replica executes at the same time, of each model.
+    pub slots: Vec<Slots>,
 }
 
 impl Gate {
@@ -103,6 +88,7 @@ impl Gate {
             peak_seconds,
             started: Vec::new(),
             metric: Term::Unknown(Missing::NotOffered),
+            is_partial: false,
         }
     }
 
@@ -133,21 +119,26 @@ impl Gate {
             admission_open: inflation.is_open(),
             inflation: inflation.ratio(),
             sessions: self.sessions.len(),
-            models: self.models.iter().map(|model| share(model, now)).collect(),
+            models: self.model_counts(now),
+            slots: self.models.iter().map(|model| model.slots).collect(),
         }
     }
-}
 
-fn share(model: &Model, now: Timestamp) -> ModelShare {
-    let (in_flight, executing) = (model.in_flight.count(), model.executing.count());
-    ModelShare {
-        slots: model.slots,
-        in_flight,
-        executing,
-        queued: in_flight - executing,
-        in_flight_seconds: model.in_flight.seconds(now),
-        executing_seconds: model.executing.seconds(now),
-        arrivals: model.arrivals,
+    fn model_counts(&self, now: Timestamp) -> Vec<ModelCounts> {
+        let counts = self.models.iter().map(|model| {
+            let (in_flight, executing) = (&model.in_flight, &model.executing);
+            let queued_integral = in_flight.integral(now) - executing.integral(now);
+            ModelCounts {
+                executing: count_as_f64(executing.count()),
+                queued: count_as_f64(in_flight.count() - executing.count()),
+                executing_seconds: executing.seconds(now),
+                queued_seconds: request_seconds(queued_integral),
+                arrivals: count_as_f64(model.arrivals),
+                completions: count_as_f64(model.completions),
+                service_seconds: request_seconds(model.service_nanos),
+            }
+        });
+        counts.collect()
     }
 }
 

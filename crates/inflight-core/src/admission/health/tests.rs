@@ -231,3 +231,28 @@ fn a_thousand_endpoints_that_became_fit_at_once_are_checked_one_after_the_other(
     }
     assert_eq!(due_by(5_000), 1_000);
 }
+
+#[test]
+fn other_rules_bring_a_late_check_forward_and_nobody_back() {
+    let hour = Duration::from_secs(3_600);
+    let mut health = Health::new(HealthConfig {
+        every: hour,
+        ..rules()
+    });
+    health.add_healthy(at(0), A);
+    health.add_healthy(at(0), B);
+    for _ in 0..3 {
+        health.on_request_failed(at(1), B);
+    }
+    let _ = changes(&mut health);
+    let due_of = |health: &Health, id| {
+        let due = health.due.iter().find(|(_, of)| *of == id);
+        due.map(|(due, _)| *due).unwrap()
+    };
+    assert!(due_of(&health, A) > at(1_000_000));
+    let out_until = due_of(&health, B);
+    health.set_config(at(2), rules());
+    assert!(due_of(&health, A) <= at(2) + rules().every);
+    assert_eq!(due_of(&health, B), out_until);
+    assert!(changes(&mut health).is_empty());
+}

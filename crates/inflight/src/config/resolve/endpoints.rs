@@ -20,6 +20,17 @@ const NOTICED_LATE: Duration = Duration::from_secs(120);
 
 pub(super) fn resolve_endpoints(raw: &raw::Fleet, problems: &mut Problems) -> Option<Endpoints> {
     let (endpoints, target) = (raw.endpoints.as_ref()?, raw.target.as_ref()?);
+    if raw.source.as_ref()?.value.gateway.is_none() {
+        if let Or::Value(keys) = &endpoints.value {
+            problems.refuse(
+                place_of_keys(keys, &endpoints.place),
+                "no request is sent from here without a `gateway`; how many replicas are ready is \
+                 what the peers see",
+                "`endpoints: target`, which is the default",
+            );
+        }
+        return Some(Endpoints::Elsewhere);
+    }
     match (&endpoints.value, &target.value) {
         (Or::Word(_), Or::Value(_)) => Some(Endpoints::Target),
         (Or::Word(_), Or::Word(_)) => {
@@ -32,10 +43,8 @@ pub(super) fn resolve_endpoints(raw: &raw::Fleet, problems: &mut Problems) -> Op
             None
         }
         (Or::Value(keys), Or::Value(_)) => {
-            let fixed = keys.r#static.as_ref().map(|list| &list.place);
-            let named = keys.dns.as_ref().map(|name| &name.place);
             problems.refuse(
-                fixed.or(named).unwrap_or(&endpoints.place),
+                place_of_keys(keys, &endpoints.place),
                 "other addresses do not go with target `process`: what it starts would get no \
                  request",
                 "`endpoints: target`, or `target: advise`",
@@ -44,6 +53,13 @@ pub(super) fn resolve_endpoints(raw: &raw::Fleet, problems: &mut Problems) -> Op
         }
         (Or::Value(keys), Or::Word(_)) => resolve_keys(keys, &endpoints.place, problems),
     }
+}
+
+/// Returns where addresses are given, for an error that is about them all.
+fn place_of_keys<'a>(keys: &'a raw::EndpointsKeys, whole: &'a Place) -> &'a Place {
+    let fixed = keys.r#static.as_ref().map(|list| &list.place);
+    let named = keys.dns.as_ref().map(|name| &name.place);
+    fixed.or(named).unwrap_or(whole)
 }
 
 fn resolve_static(

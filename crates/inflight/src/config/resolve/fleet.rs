@@ -2,7 +2,7 @@
 
 use inflight_core::Replicas;
 
-use super::{endpoints, models, scaling, target};
+use super::{endpoints, models, peers, scaling, target};
 use crate::config::error::Problems;
 use crate::config::raw;
 use crate::config::{
@@ -31,8 +31,9 @@ pub(super) fn resolve_fleet(
         .source
         .as_ref()
         .and_then(|source| resolve_gateway(&source.value, problems));
+    let peers = peers::resolve_peers(raw, problems);
     let target = raw.target.as_ref().and_then(|target| {
-        target::resolve_target(&target.value, gateway.as_ref(), surroundings, problems)
+        target::resolve_target(target, raw, gateway.as_ref(), surroundings, problems)
     });
     let endpoints = endpoints::resolve_endpoints(raw, problems);
     let health = endpoints::resolve_health(raw, target.as_ref(), problems);
@@ -55,7 +56,8 @@ pub(super) fn resolve_fleet(
         models: models?,
         replicas_min: Replicas::new(sizes.min),
         replicas_max: Replicas::new(sizes.max),
-        gateway: gateway?,
+        gateway,
+        peers,
         endpoints: endpoints?,
         health: health?,
         target: target?,
@@ -115,6 +117,7 @@ fn resolve_gateway(raw: &raw::Source, problems: &mut Problems) -> Option<Gateway
         timeouts: timeouts?,
         limits: limits?,
         ignore_paths,
+        cancellable: raw.cancellable.as_ref()?.value,
     })
 }
 

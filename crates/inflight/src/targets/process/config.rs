@@ -15,7 +15,7 @@ use inflight_core::Replicas;
 use crate::probe::Probe;
 
 /// Everything that can be set, with nothing checked.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessSettings {
     /// The fleet's name, for log lines.
     pub fleet: String,
@@ -61,7 +61,7 @@ impl ProcessSettings {
 }
 
 /// Settings that were checked.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessConfig(ProcessSettings);
 
 /// What is wrong with a setting.

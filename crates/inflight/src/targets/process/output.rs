@@ -1,85 +1,18 @@
 //! What replicas write: split into lines, prefixed, passed to our standard error, and the last of
 //! it kept for messages.
-//!
-//! A replica is never held up by our own standard error: lines that it does not take in time are
-//! dropped and counted.
 
 use std::collections::VecDeque;
-use std::io::{self, Write};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
 
 use tokio::io::{AsyncRead, AsyncReadExt as _};
+
+use crate::telemetry::Printer;
 
 /// Longer lines are cut into pieces of this many bytes.
 const LINE_BYTES: usize = 8 * 1024;
 
 /// Lines kept of each replica.
 const TAIL_LINES: usize = 20;
-
-/// Lines that may wait for our standard error, over all replicas.
-const WAITING_LINES: usize = 1_024;
-
-/// Prints replicas' lines from a thread of its own. Clones share it.
-#[derive(Clone, Debug)]
-pub struct LogPrinter {
-    lines: SyncSender<String>,
-    dropped: Arc<AtomicU64>,
-}
-
-impl LogPrinter {
-    /// Starts a printer to our standard error.
-    ///
-    /// # Errors
-    ///
-    /// When the system gives no thread.
-    pub fn to_stderr() -> io::Result<Self> {
-        Self::to(io::stderr())
-    }
-
-    /// Starts a printer. Its thread ends after the last clone is dropped.
-    ///
-    /// # Errors
-    ///
-    /// When the system gives no thread.
-    pub fn to(writer: impl Write + Send + 'static) -> io::Result<Self> {
-        let (lines, waiting) = sync_channel(WAITING_LINES);
-        let dropped = Arc::new(AtomicU64::new(0));
-        let counted = Arc::clone(&dropped);
-        // Not joined: a standard error that is stuck must not keep us from ending.
-        thread::Builder::new()
-            .name("replica-log".to_owned())
-            .spawn(move || print_all(writer, &waiting, &counted))?;
-        Ok(Self { lines, dropped })
-    }
-
-    fn print(&self, line: String) {
-        match self.lines.try_send(line) {
-            Ok(()) => {}
-            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
-                self.dropped.fetch_add(1, Ordering::Relaxed);
-            }
-        }
-    }
-}
-
-fn print_all(mut writer: impl Write, waiting: &Receiver<String>, dropped: &AtomicU64) {
-    for mut line in waiting {
-        line.push('\n');
-        let lost = dropped.swap(0, Ordering::Relaxed);
-        // A standard error that takes nothing is nobody's reason to stop reading the replicas.
-        if lost > 0 {
-            writeln!(
-                writer,
-                "{lost} lines of replicas were dropped: nobody took them"
-            )
-            .ok();
-        }
-        writer.write_all(line.as_bytes()).ok();
-    }
-}
 
 /// The last lines of one replica.
 #[derive(Clone, Debug, Default)]
@@ -109,12 +42,12 @@ impl Tail {
 pub(super) async fn follow(
     mut stream: impl AsyncRead + Unpin,
     prefix: String,
-    printer: LogPrinter,
+    printer: Printer,
     tail: Tail,
 ) {
     let mut splitter = LineSplitter::default();
     let mut emit = |line: &str| {
-        printer.print(format!("{prefix} | {line}"));
+        printer.line(format!("{prefix} | {line}").into_bytes());
         tail.push(line.to_owned());
     };
     let mut buffer = vec![0; LINE_BYTES];
@@ -210,27 +143,5 @@ mod tests {
         let lines = tail.lines();
         assert_eq!(lines.len(), TAIL_LINES);
         assert_eq!(lines.first().map(String::as_str), Some("3"));
-    }
-
-    #[test]
-    fn a_stuck_writer_holds_nobody_up() {
-        struct Stuck(Receiver<()>);
-        impl Write for Stuck {
-            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-                // Waits until the test has ended.
-                self.0.recv().ok();
-                Ok(bytes.len())
-            }
-            fn flush(&mut self) -> io::Result<()> {
-                Ok(())
-            }
-        }
-        let (release, held) = sync_channel(0);
-        let printer = LogPrinter::to(Stuck(held)).unwrap();
-        for _ in 0..WAITING_LINES + 100 {
-            printer.print("line".to_owned());
-        }
-        assert!(printer.dropped.load(Ordering::Relaxed) >= 90);
-        drop(release);
     }
 }

@@ -20,10 +20,11 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::config::ProcessConfig;
-use super::output::{LogPrinter, Tail, follow};
+use super::output::{Tail, follow};
 use super::shim;
 use super::wire::{Order, Told};
 use crate::probe::{Unfit, until_ready};
+use crate::telemetry::Printer;
 
 /// A shim that was told to kill and says nothing for this long is stuck itself.
 const SHIM_ANSWERS_WITHIN: Duration = Duration::from_secs(2);
@@ -43,7 +44,7 @@ pub(super) struct Launch {
     pub(super) address: SocketAddr,
     pub(super) config: Arc<ProcessConfig>,
     pub(super) program: PathBuf,
-    pub(super) printer: LogPrinter,
+    pub(super) printer: Printer,
     pub(super) orders: mpsc::Receiver<Order>,
     pub(super) ready: mpsc::Sender<ReplicaId>,
 }
