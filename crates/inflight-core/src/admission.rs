@@ -3,6 +3,7 @@
 mod config;
 mod endpoint;
 mod gate;
+mod health;
 mod inflation;
 mod pick;
 mod queue;
@@ -15,5 +16,6 @@ mod session;
 pub use crate::load::ReplicaState as EndpointState;
 pub use config::{AdmissionConfig, AdmissionScope, GateConfig, ModelConfig, QueueBounds, When};
 pub use gate::{Gate, GateLoad, PastCounts, PastGate, PastIntegral};
+pub use health::{CheckResult, Health, HealthChange, HealthConfig, UnhealthyCause};
 pub use refusal::{Refusal, RefusalReason, Refused};
 pub use request::{Arrival, Outcome, Output};

@@ -475,10 +475,17 @@ impl Scaler {
         wanted: Option<Replicas>,
         limits: &mut Vec<Limit>,
     ) -> (Replicas, Replicas) {
-        let lost = self.lost(wanted.unwrap_or(self.settled), limits);
+        // The minimum is a number of replicas that work.
+        let min = self.config.bounds.min();
+        let lost = self.lost(wanted.unwrap_or(self.settled).max(min), limits);
         let least = self.idle.least(now, self.config.idle_grace, self.settled);
         let settled = self.config.bounds.clamp(stepped).max(least);
-        let desired = self.keep_within_bounds(stepped.plus(lost), least, limits);
+        let wish = if lost > Replicas::ZERO {
+            stepped.max(min).plus(lost)
+        } else {
+            stepped
+        };
+        let desired = self.keep_within_bounds(wish, least, limits);
         if self.settled == Replicas::ZERO && self.idle.wakes() && settled > Replicas::ZERO {
             limits.push(Limit::Woken);
         }
@@ -505,7 +512,8 @@ impl Scaler {
     }
 
     /// Returns how many replicas to add for those that are lost: ready once, unhealthy, and
-    /// replaced by nobody; at most `most`. Never for a number of the user's own, which may count them already.
+    /// replaced by nobody; at most `most`. Never for a number of the user's own, which may count
+    /// them already.
     fn lost(&self, most: Replicas, limits: &mut Vec<Limit>) -> Replicas {
         if matches!(self.config.policy, Policy::Metric(_)) {
             return Replicas::ZERO;

@@ -17,11 +17,12 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use http::HeaderName;
+use http::{HeaderName, HeaderValue};
 use inflight_core::{Bytes, Replicas, Slots};
 
 pub use error::{ConfigError, Located, Place, Problem};
@@ -121,6 +122,8 @@ pub struct FleetConfig {
     pub peers: Option<PeersSettings>,
     /// Where requests go.
     pub endpoints: Endpoints,
+    /// How replicas are checked; `None`: they are not.
+    pub health: Option<HealthSettings>,
     /// What changes the fleet.
     pub target: Target,
     /// How its size is decided.
@@ -142,6 +145,8 @@ pub struct ModelConfig {
     pub name: String,
     /// The beginning of its requests' paths, in whole segments.
     pub path: String,
+    /// Headers that its requests carry, with their values.
+    pub headers: Vec<(HeaderName, HeaderValue)>,
     /// Requests one replica executes at the same time.
     pub slots: Slots,
 }
@@ -228,6 +233,43 @@ pub enum Endpoints {
     Elsewhere,
     /// To fixed addresses; never empty, all different.
     Static(Vec<SocketAddr>),
+    /// To the addresses of a name.
+    Dns {
+        /// The name and the port.
+        name: String,
+        /// From one answer to the next question.
+        every: Duration,
+        /// Which of its addresses count.
+        family: IpFamily,
+    },
+}
+
+/// Which addresses of a name count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IpFamily {
+    /// All.
+    Any,
+    /// Those of IPv4.
+    Ipv4,
+    /// Those of IPv6.
+    Ipv6,
+}
+
+/// How replicas are checked that were ready, or that somebody else starts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HealthSettings {
+    /// What they are asked.
+    pub probe: Probe,
+    /// From one answer to the next question.
+    pub every: Duration,
+    /// How long an answer may take.
+    pub timeout: Duration,
+    /// Checks failed in a row until one is unhealthy.
+    pub unhealthy_after: NonZeroU32,
+    /// Checks passed in a row until it is healthy again.
+    pub healthy_after: NonZeroU32,
+    /// How long a process may be unhealthy before it is replaced; `None`: for ever.
+    pub restart_after: Option<Duration>,
 }
 
 /// What changes the fleet.
@@ -247,7 +289,7 @@ pub struct ProcessSettings {
     /// Variables added to our own environment. Values may hold `{port}` and `{replica}`.
     pub env: BTreeMap<String, String>,
     /// How to tell that a replica is ready.
-    pub ready: ReadyProbe,
+    pub ready: Probe,
     /// How often to ask.
     pub ready_every: Duration,
     /// How long a start may take.
@@ -262,9 +304,9 @@ pub struct ProcessSettings {
     pub orphan_grace: Duration,
 }
 
-/// How to tell that a replica is ready.
+/// How a replica is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ReadyProbe {
+pub enum Probe {
     /// A GET is answered with 200 to 299.
     Http {
         /// The path to ask.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use inflight_core::load::{Observation, ReplicaState};
 use inflight_core::scaling::{Held, Scaler};
 use inflight_core::{Decision, ReplicaId, Replicas, Timestamp};
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, info, warn};
@@ -66,8 +67,8 @@ pub struct Control {
     admission_open: bool,
     /// How long the replicas took that became ready since the last reading.
     started: Vec<Duration>,
-    /// Empty draining replicas of which the target was not told yet.
-    drained: Vec<ReplicaId>,
+    /// What the target was not told yet of single replicas.
+    untold: Vec<(ReplicaId, TargetCommand)>,
     next_tick: Timestamp,
     next_decision: Timestamp,
     /// Another process of ours decides.
@@ -98,7 +99,7 @@ impl Control {
             held,
             admission_open: true,
             started: Vec::new(),
-            drained: Vec::new(),
+            untold: Vec::new(),
             next_tick: now,
             next_decision: now,
             is_handed_over: false,
@@ -120,7 +121,10 @@ impl Control {
                 Event::Tick => self.on_tick(),
                 Event::Timeout => self.fleet.on_timeout(),
                 Event::Changed => self.on_changed(),
-                Event::Target(event) => self.on_target(event),
+                Event::Target(event) => {
+                    self.on_target(event);
+                    self.tell_untold();
+                }
                 Event::Order(order) => self.on_order(order).await,
                 Event::TargetGone => self.on_target_gone(),
                 Event::Stop => break,
@@ -172,11 +176,13 @@ impl Control {
 
     /// A first request at zero is decided on at once; everything else waits for its tick.
     fn on_changed(&mut self) {
-        self.drained.extend(self.fleet.take_drained());
+        let drained = self.fleet.take_drained().into_iter();
+        let commands = drained.map(|replica| (replica, TargetCommand::Drained(replica)));
+        self.untold.extend(commands);
         if self.is_handed_over {
             return;
         }
-        self.tell_drained();
+        self.tell_untold();
         // A fleet that is to have replicas and has none yet gains nothing from another decision,
         // nor one that a person holds at zero.
         let is_at_zero = self.fleet.board().desired() == Replicas::ZERO && self.held.is_none();
@@ -242,15 +248,8 @@ impl Control {
 
     /// The next decision is by the new settings, and at once.
     fn configure(&mut self, now: Timestamp, settings: FleetSettings, forgets_sessions: bool) {
-        let FleetSettings {
-            gate,
-            scaling,
-            fixed,
-        } = settings;
+        let FleetSettings { gate, scaling } = settings;
         self.fleet.configure(gate, forgets_sessions);
-        if let Some(addresses) = &fixed {
-            self.fleet.set_fixed(addresses);
-        }
         if scaling != *self.scaler.config() {
             self.decide_every = scaling.policy.tick();
             self.story.configured(self.fleet.name(), now, &scaling);
@@ -325,7 +324,7 @@ impl Control {
         }
         let estimate = self.scaler.estimate(now);
         self.fleet.board().publish(decision.clone(), estimate);
-        self.tell_drained();
+        self.tell_untold();
         decision
     }
 
@@ -350,23 +349,19 @@ impl Control {
     }
 
     /// Keeps what the target had no room for until the next event.
-    fn tell_drained(&mut self) {
+    fn tell_untold(&mut self) {
         let Some(link) = &self.target else {
-            // Nobody here ends them: they are gone once they are empty.
-            for replica in self.drained.drain(..) {
-                self.fleet.remove_endpoint(replica);
-            }
+            self.untold.clear();
             return;
         };
-        while let Some(&replica) = self.drained.last() {
-            if link
-                .commands
-                .try_send(TargetCommand::Drained(replica))
-                .is_err()
-            {
+        if self.is_handed_over {
+            return;
+        }
+        while let Some((replica, command)) = self.untold.pop() {
+            if let Err(TrySendError::Full(command)) = link.commands.try_send(command) {
+                self.untold.push((replica, command));
                 break;
             }
-            self.drained.pop();
         }
     }
 
@@ -402,6 +397,19 @@ impl Control {
                 self.fleet
                     .set_endpoint(replica, address, ReplicaState::Ready);
             }
+            ReplicaChange::Unhealthy { why } => {
+                warn!(fleet, replica = index, %address, why, "replica is unhealthy");
+                self.fleet
+                    .set_endpoint(replica, address, ReplicaState::Unhealthy);
+            }
+            ReplicaChange::GivenUp => {
+                warn!(
+                    fleet,
+                    replica = index,
+                    "replica stays unhealthy and is replaced"
+                );
+                self.untold.push((replica, TargetCommand::Replace(replica)));
+            }
             ReplicaChange::Draining => {
                 info!(fleet, replica = index, "replica drains");
                 self.fleet
@@ -410,7 +418,7 @@ impl Control {
             ReplicaChange::Gone { why, unexpected } => {
                 info!(fleet, replica = index, unexpected, why, "replica ended");
                 self.fleet.board().crashes += u64::from(unexpected);
-                self.drained.retain(|&drained| drained != replica);
+                self.untold.retain(|&(of, _)| of != replica);
                 self.fleet.remove_endpoint(replica);
             }
         }

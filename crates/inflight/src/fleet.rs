@@ -4,6 +4,7 @@
 //! The lock is never held across an await, and nobody is woken while it is held.
 
 mod board;
+mod health;
 mod peers;
 mod permit;
 mod roster;
@@ -28,6 +29,7 @@ pub use roster::{ConfigurationState, Member, RefusedFile, Roster};
 pub use timings::Timings;
 
 use crate::clock::Clock;
+use health::SharedHealth;
 
 /// One fleet's shared state.
 pub struct Fleet {
@@ -36,6 +38,7 @@ pub struct Fleet {
     state: Mutex<State>,
     board: Mutex<Board>,
     timings: Timings,
+    health: SharedHealth,
     changed: Notify,
     /// Whether requests come in here: a gateway of ours hands them to the gate.
     has_gateway: bool,
@@ -119,6 +122,7 @@ impl Fleet {
             }),
             board: Mutex::new(board),
             timings: Timings::default(),
+            health: SharedHealth::default(),
             changed: Notify::new(),
             has_gateway,
             peers,
@@ -203,7 +207,16 @@ impl Fleet {
     /// Tells the gate of a replica's address and state.
     pub fn set_endpoint(&self, replica: ReplicaId, address: SocketAddr, endpoint: ReplicaState) {
         let now = self.clock.now();
-        self.with_gate(|state, _| state.set_endpoint(now, replica, Some(address), endpoint));
+        self.with_gate(|state, _| {
+            state.replicas.insert(
+                replica,
+                Replica {
+                    address,
+                    state: endpoint,
+                },
+            );
+            state.gate.set_endpoint(now, replica, endpoint);
+        });
     }
 
     /// Takes a replica away. Requests it holds end when their connections do.
@@ -222,31 +235,6 @@ impl Fleet {
             state.gate.configure(now, config);
             if forgets_sessions {
                 state.gate.on_restart(now);
-            }
-        });
-    }
-
-    /// Takes the addresses of replicas that nobody here starts: the added ones get requests at
-    /// once, the gone ones finish what they have.
-    pub fn set_fixed(&self, addresses: &[SocketAddr]) {
-        let now = self.clock.now();
-        self.with_gate(|state, _| {
-            let known: BTreeMap<SocketAddr, ReplicaId> = (state.replicas.iter())
-                .map(|(&id, replica)| (replica.address, id))
-                .collect();
-            for &id in known
-                .iter()
-                .filter_map(|(at, id)| (!addresses.contains(at)).then_some(id))
-            {
-                state.set_endpoint(now, id, None, ReplicaState::Draining);
-            }
-            let mut next = (state.replicas.keys().next_back()).map_or(0, |last| last.0 + 1);
-            for &address in addresses {
-                let id = known.get(&address).copied().unwrap_or_else(|| {
-                    next += 1;
-                    ReplicaId(next - 1)
-                });
-                state.set_endpoint(now, id, Some(address), ReplicaState::Ready);
             }
         });
     }
@@ -413,22 +401,6 @@ impl ReplicaCounts {
 }
 
 impl State {
-    /// Without an address it is where it was.
-    fn set_endpoint(
-        &mut self,
-        now: Timestamp,
-        id: ReplicaId,
-        address: Option<SocketAddr>,
-        state: ReplicaState,
-    ) {
-        let known = self.replicas.get(&id).map(|replica| replica.address);
-        let Some(address) = address.or(known) else {
-            return;
-        };
-        self.replicas.insert(id, Replica { address, state });
-        self.gate.set_endpoint(now, id, state);
-    }
-
     /// Finds out what a ticket has at once, or gives it a wait.
     fn seat(&mut self, ticket: Ticket) -> Seat {
         let granted = self.gate.granted(ticket);

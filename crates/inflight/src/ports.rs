@@ -2,7 +2,7 @@
 //! events.
 //!
 //! Sources, targets and the API never import each other; they meet the control loop through these
-//! types.
+//! types. What finds endpoints, and what watches them, speaks the same language as a target.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -90,8 +90,6 @@ pub struct FleetSettings {
     pub gate: GateConfig,
     /// How its size is decided.
     pub scaling: ScalingConfig,
-    /// The fixed addresses of its replicas; `None` where a target starts them.
-    pub fixed: Option<Vec<SocketAddr>>,
 }
 
 /// What the control loop tells a target.
@@ -106,6 +104,8 @@ pub enum TargetCommand {
     },
     /// A draining replica holds no request any more.
     Drained(ReplicaId),
+    /// A replica was unhealthy for too long: it is to be drained and ended, and counts as crashed.
+    Replace(ReplicaId),
     /// Another process of ours decides from here on: nothing is started and nothing ended.
     HandOver {
         /// Told once the other finds every replica.
@@ -141,6 +141,13 @@ pub enum ReplicaChange {
         /// From the start of its process to ready; `None` when it came back from draining.
         took: Option<Duration>,
     },
+    /// It was ready and does not answer: it gets no further request until it is ready again.
+    Unhealthy {
+        /// What it did, as one sentence.
+        why: String,
+    },
+    /// It was unhealthy for too long; whoever started it is to replace it.
+    GivenUp,
     /// It takes no further request; it is stopped after [`TargetCommand::Drained`] or the drain
     /// time-out. One that was not ready yet, and every one after [`TargetCommand::Stop`], is stopped
     /// at once.
@@ -161,6 +168,8 @@ impl ReplicaChange {
         match self {
             Self::Starting => "starting",
             Self::Ready { .. } => "ready",
+            Self::Unhealthy { .. } => "unhealthy",
+            Self::GivenUp => "given_up",
             Self::Draining => "draining",
             Self::Gone { .. } => "gone",
         }

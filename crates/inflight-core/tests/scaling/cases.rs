@@ -573,3 +573,20 @@ where
         };
     }
 }
+
+#[test]
+fn an_unhealthy_replica_has_a_stand_in_without_any_load_since_the_minimum_is_of_those_that_work() {
+    let policy = Policy::Staffing(StaffingConfig::balanced());
+    let mut idle = scaler(config(policy.clone(), 2, 4), 2);
+    let reading = Reading {
+        replicas: rows(&[Ready, Unhealthy]),
+        ..Reading::ready(2)
+    };
+    assert_eq!(steady(&mut idle, 0, 600, &reading), 3);
+    let mut to_zero = scaler(config(policy, 0, 4), 1);
+    let reading = Reading {
+        replicas: rows(&[Unhealthy]),
+        ..Reading::ready(1)
+    };
+    assert_eq!(steady(&mut to_zero, 0, 600, &reading), 0);
+}

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use inflight_core::admission::GateLoad;
-use inflight_core::load::{Estimate, Standing};
+use inflight_core::load::Standing;
 use inflight_core::scaling::{Held, Hold};
 use inflight_core::{Decision, Limit, Occupancy, Replicas, Timestamp};
 
@@ -31,12 +31,7 @@ pub(super) fn fleet(fleet: &Fleet, clock: Clock) -> wire::Fleet {
         policy: board.policy.to_owned(),
         slots: board.slots,
         replicas: size(&board, replicas, ready),
-        load: self::load(
-            levels,
-            fleet.has_gateway().then_some(&load),
-            board.estimate,
-            age,
-        ),
+        load: self::load(levels, fleet.has_gateway().then_some(&load), &board, age),
         sources,
         admission: fleet.has_gateway().then(|| wire::Admission {
             open: load.admission_open,
@@ -135,7 +130,10 @@ pub(super) fn event(event: &Event, run: u64, clock: Clock) -> wire::Event {
 
 fn replica(event: &TargetEvent) -> wire::ReplicaChange {
     let (start_seconds, why, unexpected) = match &event.change {
-        ReplicaChange::Starting | ReplicaChange::Draining => (None, None, false),
+        ReplicaChange::Starting | ReplicaChange::GivenUp | ReplicaChange::Draining => {
+            (None, None, false)
+        }
+        ReplicaChange::Unhealthy { why } => (None, Some(why.clone()), false),
         ReplicaChange::Ready { took } => (took.map(|took| took.as_secs_f64()), None, false),
         ReplicaChange::Gone { why, unexpected } => (None, Some(why.clone()), *unexpected),
     };
@@ -207,13 +205,25 @@ fn sources(fleet: &Fleet, load: &GateLoad, now: Timestamp) -> Vec<wire::Source> 
     gateway.into_iter().chain(peers).collect()
 }
 
+fn models(names: &[String], gate: &GateLoad) -> Vec<wire::Model> {
+    let rows = names.iter().zip(&gate.models).zip(&gate.slots);
+    rows.map(|((name, counts), slots)| wire::Model {
+        name: name.clone(),
+        slots: slots.get(),
+        in_flight: counts.executing + counts.queued,
+        executing: counts.executing,
+        queued: counts.queued,
+    })
+    .collect()
+}
+
 fn load(
     levels: Option<Levels>,
     gate: Option<&GateLoad>,
-    estimate: Option<Estimate>,
+    board: &Board,
     age: Option<Duration>,
 ) -> wire::Load {
-    let estimate = estimate.unwrap_or_default();
+    let estimate = board.estimate.unwrap_or_default();
     wire::Load {
         in_flight: levels.map(|levels| levels.executing + levels.queued),
         executing: levels.map(|levels| levels.executing),
@@ -223,6 +233,7 @@ fn load(
         // What the admission gate is judged by; without one, what is decided from.
         inflation: gate.map_or(estimate.inflation, |gate| gate.inflation),
         age_seconds: age.map(|age| age.as_secs_f64()),
+        models: gate.map_or_else(Vec::new, |gate| models(&board.models, gate)),
     }
 }
 

@@ -1,8 +1,8 @@
 //! `/metrics`: what Prometheus scrapes.
 //!
 //! The page is made anew at each scrape from one reading of each fleet and nothing is kept in
-//! between, so the series of a removed fleet vanish with it. A label's value is the fleet's name
-//! or a word of this program, never anything that a request says: the number of series is
+//! between, so the series of a removed fleet vanish with it. A label's value is the name of a fleet
+//! or a model in the configuration, or a word of this program, never anything that a request says: the number of series is
 //! bounded.
 
 mod families;
@@ -111,6 +111,7 @@ struct Reading {
     desired: Option<u32>,
     decisions: DecisionCounts,
     crashes: u64,
+    endpoints_age: Option<f64>,
     timings: Timings,
 }
 
@@ -138,6 +139,7 @@ impl Reading {
                 .map(|decision| decision.desired.get()),
             decisions: board.made(),
             crashes: board.crashes,
+            endpoints_age: board.resolved.map(|at| now.since(at).as_secs_f64()),
             timings: fleet.timings().clone(),
         }
     }

@@ -81,7 +81,7 @@ pub struct Source {
 }
 
 /// A fleet's load. Numbers of requests are those of this moment.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Load {
     /// Requests begun and not ended.
     pub in_flight: Option<f64>,
@@ -98,6 +98,23 @@ pub struct Load {
     pub inflation: Option<f64>,
     /// How long ago the load was observed for a decision.
     pub age_seconds: Option<f64>,
+    /// The part of each model of what comes in here; none without a gateway of ours.
+    pub models: Vec<Model>,
+}
+
+/// The part of a fleet's load that one model has, at this moment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Model {
+    /// Its name in the configuration.
+    pub name: String,
+    /// Requests for it that one replica executes at the same time.
+    pub slots: u32,
+    /// Requests begun and not ended.
+    pub in_flight: f64,
+    /// Requests that a replica works on.
+    pub executing: f64,
+    /// Requests that wait for a slot.
+    pub queued: f64,
 }
 
 /// Whether a fleet takes new sessions.

@@ -59,6 +59,9 @@ fn fleet_line(fleet: &FleetConfig) -> String {
         (Target::Advise, Endpoints::Static(addresses)) => {
             format!("routes to {} and advises", listed(addresses))
         }
+        (Target::Advise, Endpoints::Dns { name, .. }) => {
+            format!("routes to the addresses of {name} and advises")
+        }
         (Target::Advise, Endpoints::Target | Endpoints::Elsewhere) => "advises".to_owned(),
     };
     format!(

@@ -3,7 +3,9 @@
 //! Single values were judged when they were read; a key that was wrong there is `None` here and is
 //! left out of comparisons, so that one slip gives one error.
 
+mod endpoints;
 mod fleet;
+mod models;
 mod peers;
 mod scaling;
 mod target;

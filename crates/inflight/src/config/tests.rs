@@ -116,6 +116,21 @@ fn each_slip_gets_a_message_that_names_line_key_value_and_range() {
         ),
         ("endpoints", Some("{ static: ['10.0.0.1:80'] }")),
         ("endpoints", Some("{ dns: 'triton:8001' }")),
+        ("endpoints", Some("{ dns: 'http://triton' }")),
+        ("endpoints", Some("{}")),
+        ("health", Some("{ path: /, tcp: true, every: 0s }")),
+        (
+            "health",
+            Some("{ unhealthy_after: 0, restart_after: never }"),
+        ),
+        ("health", Some("true")),
+        (
+            "models",
+            Some(
+                "[{ name: a, path: /a/, header: { X: b } }, { name: b, path: /a, header: { x: b } }]",
+            ),
+        ),
+        ("models", Some("[{ name: a, header: { 'a b': c } }]")),
         ("endpoints", Some("elsewhere")),
         ("target", Some("advise")),
         ("target", Some("{ keda: {} }")),
@@ -310,6 +325,47 @@ fn words_may_stand_for_values() {
 }
 
 #[test]
+fn replicas_are_checked_as_they_are_asked_for_readiness_unless_the_file_says_otherwise() {
+    let probe = |changes: &[(&str, Option<&str>)]| {
+        let health = judge(&file_with(changes)).unwrap().fleets.remove(0).health;
+        health.map(|health| (health.probe, health.restart_after))
+    };
+    let http = |path: &str| Probe::Http { path: path.into() };
+    let minute = Some(Duration::from_secs(60));
+    let process = Some("{ process: { command: [a, '{port}'], ready: { path: /up } } }");
+    let ready = ("target", process);
+    assert_eq!(probe(&[ready]), Some((http("/up"), minute)));
+    assert_eq!(
+        probe(&[
+            ready,
+            ("health", Some("{ path: /live, restart_after: off }"))
+        ]),
+        Some((http("/live"), None))
+    );
+    assert_eq!(
+        probe(&[ready, ("health", Some("{ tcp: true }"))]),
+        Some((Probe::Tcp, minute))
+    );
+    assert_eq!(probe(&[ready, ("health", Some("off"))]), None);
+    let named = [
+        ("target", Some("advise")),
+        (
+            "endpoints",
+            Some("{ dns: 'triton.ns.svc:8001', family: ipv4 }"),
+        ),
+    ];
+    assert_eq!(probe(&named), Some((Probe::Tcp, None)));
+    assert_eq!(
+        judge(&file_with(&named)).unwrap().fleets[0].endpoints,
+        Endpoints::Dns {
+            name: "triton.ns.svc:8001".into(),
+            every: Duration::from_secs(5),
+            family: IpFamily::Ipv4,
+        }
+    );
+}
+
+#[test]
 fn a_fleet_without_models_has_one_row_and_models_inherit_slots() {
     let config = judge(&file_with(&[])).unwrap();
     let [row] = config.fleets[0].models.as_slice() else {
@@ -339,6 +395,11 @@ fn warnings_do_not_refuse() {
         ),
         ("scaling", "{ policy: occupancy, threshold: 3 }"),
         ("scaling", "{ policy: concurrency, measure: peak }"),
+        ("health", "{ every: 1m }"),
+        (
+            "models",
+            "[{ name: a, path: /a }, { name: b, header: { x: b } }]",
+        ),
     ];
     let mut said = String::new();
     for (key, value) in cases {

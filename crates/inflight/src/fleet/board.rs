@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use inflight_core::load::Estimate;
 use inflight_core::scaling::Held;
-use inflight_core::{Decision, Replicas};
+use inflight_core::{Decision, Replicas, Timestamp};
 use tokio::sync::broadcast;
 
 /// How many decisions are kept for `decisions?limit=N`: over six minutes of a decision every 2 s, in
@@ -37,6 +37,8 @@ pub struct Board {
     pub start_delay: Option<Duration>,
     /// Replicas that ended although nobody asked them to, since our start.
     pub crashes: u64,
+    /// When the name of its endpoints was last resolved, where they have one.
+    pub resolved: Option<Timestamp>,
     /// What holds the size by hand.
     pub held: Option<Held>,
     decisions: VecDeque<Decision>,
@@ -70,6 +72,7 @@ impl Board {
             start_delay: None,
             listeners: broadcast::Sender::new(DECISIONS_HEARD),
             crashes: 0,
+            resolved: None,
             held: None,
             decisions: VecDeque::new(),
             made: DecisionCounts::default(),

@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use http::HeaderName;
+use http::{HeaderName, HeaderValue};
 use inflight_core::ModelIndex;
 
 pub use crate::config::Network;
@@ -28,8 +28,8 @@ pub struct GatewayConfig {
     pub deadline_header: Option<HeaderName>,
     /// Proxies whose word about their clients is believed.
     pub trusted_proxies: Vec<Network>,
-    /// Which model a path belongs to; the longest matching prefix wins, and a path that matches
-    /// none belongs to the first model.
+    /// Which model a request belongs to. Of those that match, the longest prefix wins, then the
+    /// most headers, then the first; a request that matches none belongs to the first model.
     pub models: Vec<ModelRoute>,
     /// How a session is known.
     pub session: SessionBy,
@@ -79,11 +79,13 @@ pub struct Limits {
     pub connections: usize,
 }
 
-/// The model of the paths below a prefix.
+/// The model of the requests below a path that carry some headers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelRoute {
     /// Whole path segments: `/v2/models/a` matches `/v2/models/a/infer`, not `/v2/models/ab`.
     pub prefix: String,
+    /// All of these must be there with exactly this value.
+    pub headers: Vec<(HeaderName, HeaderValue)>,
     /// The model.
     pub model: ModelIndex,
 }

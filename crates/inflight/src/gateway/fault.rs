@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use http::StatusCode;
 use inflight_core::admission::Outcome;
 
+use crate::probe;
+
 /// A request's failure.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Fault {
@@ -154,6 +156,26 @@ impl Fault {
             | Self::NoReplica => Outcome::UpstreamFailed,
             Self::FirstByte | Self::Idle => Outcome::TimedOut,
             Self::ClientMalformed | Self::ClientStalled | Self::ClientGone => Outcome::ClientGone,
+        }
+    }
+
+    /// Tells whether the replica was not reached, broke the connection off, or does not speak HTTP.
+    pub(super) fn speaks_against_replica(&self) -> bool {
+        match self {
+            Self::Connect { source, .. } => !probe::is_ours(source),
+            Self::ConnectTimeout { .. } | Self::Reset { .. } | Self::Malformed { .. } => true,
+            // One that lives and does not want HTTP/2 does the same; a check tells.
+            Self::ClosedUnspoken { .. }
+            | Self::NoHttp2 { .. }
+            | Self::UnaskedUpgrade
+            | Self::HeadTooLarge { .. }
+            | Self::BrokenOff
+            | Self::FirstByte
+            | Self::Idle
+            | Self::ClientMalformed
+            | Self::ClientStalled
+            | Self::NoReplica
+            | Self::ClientGone => false,
         }
     }
 

@@ -128,7 +128,8 @@ fn admit(
     caller: Caller,
 ) -> Result<Option<Permit>, Stop> {
     headers::check(head, &shared.hop).map_err(Stop::Rejected)?;
-    let Route::Counted { model, first_call } = shared.routes.of(head.uri.path()) else {
+    let Route::Counted { model, first_call } = shared.routes.of(head.uri.path(), &head.headers)
+    else {
         return Ok(None);
     };
     let timeout = deadline::timeout(
@@ -299,14 +300,27 @@ impl Exchange {
         } else {
             self.wait_unsettled(Box::pin(sending)).await
         };
-        sent.map_err(|error| {
+        let sent = sent.map_err(|error| {
             let of_upload = self.upload.as_ref().and_then(|upload| upload.fault());
             let of_client = of_upload.or(self.client.is_gone().then_some(Fault::ClientGone));
             SendError {
                 fault: of_client.unwrap_or(error.fault),
                 processed: error.processed,
             }
-        })
+        });
+        self.tell_health(bound.replica, &sent);
+        sent
+    }
+
+    /// Tells the fleet what an attempt says of its replica's health.
+    fn tell_health(&self, replica: ReplicaId, sent: &Sent) {
+        match sent {
+            Ok(_) => self.shared.fleet.on_replica_answered(replica),
+            Err(error) if error.speaks_against_replica() => {
+                self.shared.fleet.on_replica_failed(replica);
+            }
+            Err(_) => {}
+        }
     }
 
     /// Waits for what keeps its slot when nobody waits for it any more.

@@ -196,6 +196,11 @@ impl Lease {
 }
 
 impl SendError {
+    /// Tells whether the replica was not reached or broke off; one that said so did neither.
+    pub(super) fn speaks_against_replica(&self) -> bool {
+        !matches!(self.processed, Processed::Refused) && self.fault.speaks_against_replica()
+    }
+
     fn unsent(fault: Fault, request: Request<RequestBody>) -> Self {
         Self {
             fault,

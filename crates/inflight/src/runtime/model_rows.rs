@@ -66,6 +66,7 @@ mod tests {
         ModelConfig {
             name: name.to_owned(),
             path: format!("/{name}"),
+            headers: Vec::new(),
             slots: Slots::new(slots).unwrap(),
         }
     }

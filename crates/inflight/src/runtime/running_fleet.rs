@@ -20,8 +20,9 @@ use super::part::Part;
 use super::snapshot::PastFleet;
 use super::wiring;
 use crate::clock::Clock;
-use crate::config::{FleetConfig, Target};
+use crate::config::{Endpoints, FleetConfig, Target};
 use crate::control::{Control, TargetLink};
+use crate::endpoints::{self, HealthSettings};
 use crate::fleet::{Board, Fleet, Member, Peers};
 use crate::gateway::{Gateway, GatewayConfig, SessionBy};
 use crate::ports::{FleetSettings, Order};
@@ -43,6 +44,9 @@ const CANNOT_CHANGE: &str = "cannot change from or to `process` while the fleet 
 /// Why a change is refused of what becomes of the replicas at our end.
 const ON_EXIT_CANNOT_CHANGE: &str = "cannot change while the fleet runs: its replicas were started \
     to end with us, or not to; restart inflight, or give the fleet another name";
+/// Why a change is refused that would leave replicas to nobody's judgement, or to a new one's.
+const HEALTH_CANNOT_CHANGE: &str = "cannot be switched on or off while the fleet runs: restart \
+    inflight, or give the fleet another name";
 
 /// Why a change is refused of who measures the load.
 const SOURCE_CANNOT_CHANGE: &str = "cannot gain or lose its `gateway`, nor change `inflight` or the \
@@ -90,6 +94,9 @@ struct Told {
     gateway: Option<GatewayConfig>,
     peers: Option<PeersConfig>,
     process: Option<ProcessConfig>,
+    /// Where the replicas are that nobody here starts.
+    endpoints: Option<endpoints::Settings>,
+    health: Option<HealthSettings>,
 }
 
 /// A fleet that runs.
@@ -100,7 +107,7 @@ pub(super) struct RunningFleet {
     /// Asks the peers.
     source: Option<Part>,
     control: Part,
-    target: Option<RunningTarget>,
+    replicas: RunningReplicas,
 }
 
 struct RunningGateway {
@@ -111,9 +118,17 @@ struct RunningGateway {
     part: Part,
 }
 
-struct RunningTarget {
-    settings: watch::Sender<ProcessConfig>,
-    /// Ends once its control loop did.
+/// What starts, finds and watches the replicas. The parts end once their control loop did.
+#[derive(Default)]
+struct RunningReplicas {
+    target: Option<Configured<ProcessConfig>>,
+    endpoints: Option<Configured<endpoints::Settings>>,
+    watch: Option<Configured<HealthSettings>>,
+}
+
+/// A part whose settings can change while it runs.
+struct Configured<T> {
+    settings: watch::Sender<T>,
     part: Part,
 }
 
@@ -129,12 +144,12 @@ impl Told {
                 Target::Process(settings) => Some(wiring::process(config, settings)?),
                 Target::Advise => None,
             },
+            endpoints: wiring::endpoints(config),
+            health: wiring::health(config),
             rows,
         })
     }
-}
 
-impl Told {
     /// Whether the replicas stay when we end.
     fn keeps(&self) -> bool {
         let process = self.process.as_ref();
@@ -212,20 +227,13 @@ impl RunningFleet {
         );
         fleet.board().is_listening = true;
         let found = orphans.iter().filter(|orphan| orphan.is_live()).count();
-        let mut current = config.replicas_min.max(Replicas::from_len(found));
-        if let Some(addresses) = &told.control.fixed {
-            fleet.set_fixed(addresses);
-            current = Replicas::from_len(addresses.len());
-        }
-
-        let (target, link) = match &told.process {
-            Some(process) => {
-                let (target, link) =
-                    start_process(process.clone(), orphans, host.clone(), &config.name);
-                (Some(target), Some(link))
+        let current = match &config.endpoints {
+            Endpoints::Static(addresses) => Replicas::from_len(addresses.len()),
+            Endpoints::Dns { .. } | Endpoints::Target | Endpoints::Elsewhere => {
+                config.replicas_min.max(Replicas::from_len(found))
             }
-            None => (None, None),
         };
+        let (replicas, link) = RunningReplicas::start(&fleet, &told, orphans, host);
         let scaling = told.control.scaling.clone();
         story.started(&config.name, now, &scaling, current, past.is_some());
         let mut scaler = Scaler::new(scaling, now, current);
@@ -244,7 +252,7 @@ impl RunningFleet {
                 let source = PeerSource::new(Arc::clone(&fleet), peers);
                 Part::start("a source", |stop| source.run(stop))
             }),
-            target,
+            replicas,
             told,
             member: Member { fleet, orders },
         }
@@ -267,6 +275,9 @@ impl RunningFleet {
                 config.name
             );
         }
+        if told.health.is_some() != self.told.health.is_some() {
+            anyhow::bail!("fleet {}: `health` {HEALTH_CANNOT_CHANGE}", config.name);
+        }
         if told.gateway.is_some() != self.told.gateway.is_some() || told.peers != self.told.peers {
             anyhow::bail!("fleet {}: `source` {SOURCE_CANNOT_CHANGE}", config.name);
         }
@@ -274,7 +285,9 @@ impl RunningFleet {
         let is_elsewhere = listen(&told) != listen(&self.told);
         let is_same = told.control == self.told.control
             && told.gateway == self.told.gateway
-            && told.process == self.told.process;
+            && told.process == self.told.process
+            && told.endpoints == self.told.endpoints
+            && told.health == self.told.health;
         if is_same {
             return Ok(None);
         }
@@ -300,11 +313,7 @@ impl RunningFleet {
             told,
             gateway,
         } = change;
-        if let (Some(target), Some(process)) = (&self.target, &told.process)
-            && told.process != self.told.process
-        {
-            target.settings.send_replace(process.clone());
-        }
+        self.replicas.configure(&told);
         if told.control != self.told.control || told.session() != self.told.session() {
             self.configure_control(&told).await;
         }
@@ -384,9 +393,8 @@ impl RunningFleet {
             self.gateway.as_mut().map(|gateway| &mut gateway.part),
             self.source.as_mut(),
             Some(&mut self.control),
-            self.target.as_mut().map(|target| &mut target.part),
         ];
-        for part in parts.into_iter().flatten() {
+        for part in (parts.into_iter().flatten()).chain(self.replicas.parts()) {
             if let Poll::Ready(name) = part.poll_failed(cx) {
                 return Poll::Ready(name);
             }
@@ -416,10 +424,74 @@ impl RunningFleet {
             Leave::Nothing => None,
         };
         result = result.and(self.control.end().await);
-        if let Some(target) = self.target {
-            result = result.and(target.part.ended().await);
+        (past, result.and(self.replicas.ended().await))
+    }
+}
+
+impl RunningReplicas {
+    /// Starts what a fleet was told to have; the link is the control loop's, if there is anything
+    /// to speak to.
+    fn start(
+        fleet: &Arc<Fleet>,
+        told: &Told,
+        orphans: Vec<Orphan>,
+        host: &ProcessHost,
+    ) -> (Self, Option<TargetLink>) {
+        let mut replicas = Self::default();
+        let link = if let Some(process) = &told.process {
+            let (target, link) = start_process(process.clone(), orphans, host.clone(), fleet.name());
+            replicas.target = Some(target);
+            link
+        } else if let Some(settings) = &told.endpoints {
+            let (endpoints, link) = start_endpoints(settings.clone(), fleet);
+            replicas.endpoints = Some(endpoints);
+            link
+        } else {
+            return (replicas, None);
+        };
+        let Some(health) = &told.health else {
+            return (replicas, Some(link));
+        };
+        let (watch, link) = start_watch(health.clone(), fleet, link);
+        replicas.watch = Some(watch);
+        (replicas, Some(link))
+    }
+
+    /// Puts other settings in force; the same are no change.
+    fn configure(&self, told: &Told) {
+        fn tell<T: Clone + PartialEq>(part: Option<&Configured<T>>, told: Option<&T>) {
+            if let (Some(part), Some(told)) = (part, told) {
+                part.settings.send_if_modified(|settings| {
+                    let is_other = settings != told;
+                    settings.clone_from(told);
+                    is_other
+                });
+            }
         }
-        (past, result)
+        tell(self.target.as_ref(), told.process.as_ref());
+        // Who is checked comes after how.
+        tell(self.watch.as_ref(), told.health.as_ref());
+        tell(self.endpoints.as_ref(), told.endpoints.as_ref());
+    }
+
+    fn parts(&mut self) -> impl Iterator<Item = &mut Part> {
+        let target = self.target.as_mut().map(|it| &mut it.part);
+        let endpoints = self.endpoints.as_mut().map(|it| &mut it.part);
+        let watch = self.watch.as_mut().map(|it| &mut it.part);
+        [target, endpoints, watch].into_iter().flatten()
+    }
+
+    /// # Errors
+    /// A part of it ended by a panic.
+    async fn ended(self) -> Result<(), JoinError> {
+        let mut result = Ok(());
+        let target = self.target.map(|it| it.part);
+        let endpoints = self.endpoints.map(|it| it.part);
+        let watch = self.watch.map(|it| it.part);
+        for part in [target, endpoints, watch].into_iter().flatten() {
+            result = result.and(part.ended().await);
+        }
+        result
     }
 }
 
@@ -496,7 +568,7 @@ fn start_process(
     orphans: Vec<Orphan>,
     host: ProcessHost,
     fleet: &str,
-) -> (RunningTarget, TargetLink) {
+) -> (Configured<ProcessConfig>, TargetLink) {
     let (commands, commands_taken) = mpsc::channel(COMMANDS_WAITING);
     let (news, events) = mpsc::channel(EVENTS_WAITING);
     let target = ProcessTarget::start(process, host, orphans, commands_taken, news);
@@ -509,7 +581,44 @@ fn start_process(
         }
     });
     (
-        RunningTarget { settings, part },
+        Configured { settings, part },
+        TargetLink { commands, events },
+    )
+}
+
+fn start_endpoints(
+    settings: endpoints::Settings,
+    fleet: &Arc<Fleet>,
+) -> (Configured<endpoints::Settings>, TargetLink) {
+    let (commands, commands_taken) = mpsc::channel(COMMANDS_WAITING);
+    let (news, events) = mpsc::channel(EVENTS_WAITING);
+    let (settings, settings_taken) = watch::channel(settings);
+    let (fleet, resolver) = (Arc::clone(fleet), endpoints::system_resolver());
+    let part = Part::start("the endpoints", |_| {
+        endpoints::serve(fleet, settings_taken, resolver, commands_taken, news)
+    });
+    (
+        Configured { settings, part },
+        TargetLink { commands, events },
+    )
+}
+
+/// Puts the watch over the replicas' health between what starts or finds them and their control
+/// loop.
+fn start_watch(
+    settings: HealthSettings,
+    fleet: &Arc<Fleet>,
+    link: TargetLink,
+) -> (Configured<HealthSettings>, TargetLink) {
+    let (watched, events) = mpsc::channel(EVENTS_WAITING);
+    let (settings, settings_taken) = watch::channel(settings);
+    let fleet = Arc::clone(fleet);
+    let part = Part::start("the watch over health", |_| {
+        endpoints::watch(fleet, settings_taken, link.events, watched)
+    });
+    let commands = link.commands;
+    (
+        Configured { settings, part },
         TargetLink { commands, events },
     )
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use inflight_core::admission::{
-    AdmissionConfig, AdmissionScope, GateConfig, ModelConfig, QueueBounds, When,
+    AdmissionConfig, AdmissionScope, GateConfig, HealthConfig, ModelConfig, QueueBounds, When,
 };
 use inflight_core::scaling::{
     Bounds, ConcurrencyConfig, DownWindow, Measure, OccupancyConfig, Policy, ScalingConfig,
@@ -16,11 +16,13 @@ use crate::config::{
     self, AdmissionSettings, CloseWhen, Endpoints, FleetConfig, GatewaySettings, PolicySettings,
     StaffingProfile, StepSettings,
 };
+use crate::endpoints::{self, Comings, Family, HealthSettings};
 use crate::gateway::{GatewayConfig, Limits, ModelRoute, SessionBy, Timeouts, UpstreamProtocol};
 use crate::ports::FleetSettings;
+use crate::probe::Probe;
 use crate::sources::PeersConfig;
 use crate::story::journal::JournalConfig;
-use crate::targets::process::{ProcessConfig, ProcessSettings, ReadyProbe};
+use crate::targets::process::{ProcessConfig, ProcessSettings};
 
 /// What the gate is given when it is switched off and reads it nowhere.
 const ADMISSION_OFF: AdmissionSettings = AdmissionSettings {
@@ -111,6 +113,7 @@ pub(super) fn gateway(
         models: (fleet.models.iter())
             .map(|model| ModelRoute {
                 prefix: model.path.clone(),
+                headers: model.headers.clone(),
                 model: rows.row_of(&model.name),
             })
             .collect(),
@@ -141,10 +144,6 @@ pub(super) fn settings(fleet: &FleetConfig, rows: &ModelRows) -> anyhow::Result<
     Ok(FleetSettings {
         gate: gate(fleet, rows),
         scaling: scaling(fleet, rows)?,
-        fixed: match &fleet.endpoints {
-            Endpoints::Static(addresses) => Some(addresses.clone()),
-            Endpoints::Target | Endpoints::Elsewhere => None,
-        },
     })
 }
 
@@ -197,6 +196,59 @@ fn step(settings: Option<StepSettings>) -> StepLimit {
     })
 }
 
+/// Returns how a fleet's replicas are checked; `None`: they are not.
+pub(super) fn health(fleet: &FleetConfig) -> Option<HealthSettings> {
+    let settings = fleet.health.as_ref()?;
+    Some(HealthSettings {
+        probe: probe(&settings.probe),
+        timeout: settings.timeout,
+        proves: fleet.endpoints != Endpoints::Target,
+        rules: HealthConfig {
+            every: settings.every,
+            unhealthy_after: settings.unhealthy_after,
+            healthy_after: settings.healthy_after,
+            give_up_after: settings.restart_after,
+        },
+    })
+}
+
+/// Returns where the endpoints are that nobody here starts.
+pub(super) fn endpoints(fleet: &FleetConfig) -> Option<endpoints::Settings> {
+    let gateway = fleet.gateway.as_ref()?;
+    let source = match &fleet.endpoints {
+        Endpoints::Target | Endpoints::Elsewhere => return None,
+        Endpoints::Static(addresses) => endpoints::Source::Fixed(addresses.clone()),
+        Endpoints::Dns {
+            name,
+            every,
+            family,
+        } => endpoints::Source::Name {
+            name: name.clone(),
+            every: *every,
+            family: match family {
+                config::IpFamily::Any => Family::Any,
+                config::IpFamily::Ipv4 => Family::Ipv4,
+                config::IpFamily::Ipv6 => Family::Ipv6,
+            },
+        },
+    };
+    let comings = Comings {
+        are_checked: fleet.health.is_some(),
+        drain: gateway.timeouts.drain,
+    };
+    Some(endpoints::Settings { source, comings })
+}
+
+fn probe(settings: &config::Probe) -> Probe {
+    match settings {
+        config::Probe::Http { path } => Probe::Http { path: path.clone() },
+        config::Probe::Grpc { service } => Probe::Grpc {
+            service: service.clone(),
+        },
+        config::Probe::Tcp => Probe::Tcp,
+    }
+}
+
 /// Returns what a fleet's process target takes.
 pub(super) fn process(
     fleet: &FleetConfig,
@@ -205,13 +257,7 @@ pub(super) fn process(
     let command = settings.command.value.clone();
     let mut process = ProcessSettings::new(fleet.name.clone(), command, fleet.replicas_max);
     process.env.clone_from(&settings.env);
-    process.ready = match &settings.ready {
-        config::ReadyProbe::Http { path } => ReadyProbe::Http { path: path.clone() },
-        config::ReadyProbe::Grpc { service } => ReadyProbe::Grpc {
-            service: service.clone(),
-        },
-        config::ReadyProbe::Tcp => ReadyProbe::Tcp,
-    };
+    process.ready = probe(&settings.ready);
     process.ready_every = settings.ready_every;
     process.start_timeout = settings.ready_timeout;
     process.drain_timeout = settings.drain_timeout;

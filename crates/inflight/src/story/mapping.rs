@@ -275,9 +275,11 @@ pub fn decision(decision: &inflight_core::Decision) -> wire::Decision {
 pub(super) fn replica(event: &TargetEvent) -> What {
     let (why, unexpected) = match &event.change {
         ReplicaChange::Gone { why, unexpected } => (Some(why.clone()), *unexpected),
-        ReplicaChange::Starting | ReplicaChange::Ready { .. } | ReplicaChange::Draining => {
-            (None, false)
-        }
+        ReplicaChange::Unhealthy { why } => (Some(why.clone()), false),
+        ReplicaChange::Starting
+        | ReplicaChange::Ready { .. }
+        | ReplicaChange::GivenUp
+        | ReplicaChange::Draining => (None, false),
     };
     What::Replica {
         replica: event.replica.0,

@@ -10,7 +10,6 @@ mod config;
 mod orphan;
 mod output;
 mod port_pool;
-mod probe;
 mod replica;
 mod shim;
 mod table;
@@ -32,7 +31,7 @@ use crate::ports::{ReplicaChange, TargetCommand, TargetEvent};
 use crate::telemetry::Printer;
 
 pub use config::{
-    CommandError, ProcessConfig, ProcessConfigError, ProcessSettings, ReadyProbe, resolve_command,
+    CommandError, ProcessConfig, ProcessConfigError, ProcessSettings, resolve_command,
 };
 pub use orphan::{Orphan, find_orphans};
 pub use port_pool::PortPool;
@@ -264,6 +263,7 @@ impl Keeper {
         match command {
             TargetCommand::Size { desired, drain } => self.table.on_size(now, desired, &drain),
             TargetCommand::Drained(id) => self.table.on_drained(now, id),
+            TargetCommand::Replace(id) => self.table.on_replace(now, id),
             TargetCommand::HandOver { done } => {
                 self.handed_over = true;
                 self.table.set_handed_over(now, true);

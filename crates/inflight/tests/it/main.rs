@@ -5,6 +5,7 @@
 )]
 
 mod api;
+mod endpoints;
 mod fleet;
 mod gateway_cases;
 mod gateway_drain;

@@ -10,9 +10,8 @@ use std::time::Duration;
 
 use inflight::clock::Clock;
 use inflight::ports::{ReplicaChange, TargetCommand, TargetEvent};
-use inflight::targets::process::{
-    ProcessConfig, ProcessHost, ProcessSettings, ProcessTarget, ReadyProbe,
-};
+use inflight::probe::Probe;
+use inflight::targets::process::{ProcessConfig, ProcessHost, ProcessSettings, ProcessTarget};
 use inflight::telemetry::Printer;
 use inflight_core::{ReplicaId, Replicas};
 use rustix::process::{Pid, Signal, kill_process};
@@ -156,7 +155,7 @@ fn settings(command: &[&str]) -> ProcessSettings {
 
 fn server() -> ProcessSettings {
     let mut settings = settings(&[INFLIGHT, "__serve"]);
-    settings.ready = ReadyProbe::Http {
+    settings.ready = Probe::Http {
         path: "/healthz".to_owned(),
     };
     settings
@@ -165,7 +164,7 @@ fn server() -> ProcessSettings {
 /// A shell script, ended by the built-in server unless it does not get so far.
 fn script(text: &str) -> ProcessSettings {
     let mut settings = settings(&["sh", "-c", &format!("{text}\nexec {INFLIGHT} __serve")]);
-    settings.ready = ReadyProbe::Http {
+    settings.ready = Probe::Http {
         path: "/healthz".to_owned(),
     };
     settings
@@ -279,7 +278,7 @@ async fn replicas_get_a_port_and_a_number_each_drain_and_end() {
 #[tokio::test]
 async fn a_grpc_server_is_asked_through_its_health_service() {
     let mut settings = server();
-    settings.ready = ReadyProbe::Grpc {
+    settings.ready = Probe::Grpc {
         service: "inference.GRPCInferenceService".to_owned(),
     };
     let mut fleet = Fleet::start(settings);
@@ -290,7 +289,7 @@ async fn a_grpc_server_is_asked_through_its_health_service() {
 #[tokio::test]
 async fn a_tcp_server_is_ready_when_it_accepts() {
     let mut settings = server();
-    settings.ready = ReadyProbe::Tcp;
+    settings.ready = Probe::Tcp;
     let mut fleet = Fleet::start(settings);
     fleet.one_ready().await;
     fleet.stop().await;
@@ -383,7 +382,7 @@ async fn a_replica_that_is_never_ready_is_stopped_and_says_what_it_answered() {
 #[tokio::test]
 async fn a_replica_that_answers_with_an_error_is_not_ready() {
     let mut settings = server();
-    settings.ready = ReadyProbe::Http {
+    settings.ready = Probe::Http {
         path: "/?status=503".to_owned(),
     };
     settings.start_timeout = Duration::from_secs(4);

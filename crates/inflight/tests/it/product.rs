@@ -316,3 +316,43 @@ fn without_free_files_it_does_not_spin_and_accepts_again_once_there_are() {
         "clients are accepted again",
     );
 }
+
+/// At the fleet's maximum there is no room for a stand-in, so nothing but its end helps.
+#[test]
+fn a_replica_that_hangs_gets_no_further_request_and_is_replaced() {
+    let health = "    health: { path: /, every: 50ms, timeout: 500ms, restart_after: 1s }";
+    let mut instance = Instance::start(&[
+        fleet("hello", &["__serve"], health).replace("min: 0, max: 4", "min: 2, max: 2")
+    ]);
+    let replicas = |state: &str| instance.fleet("hello")["replicas"][state].clone();
+    wait_until(|| replicas("ready") == 2, "two replicas");
+    instance.stop_a_server();
+    wait_until(|| replicas("unhealthy") == 1, "it is found out");
+    assert_eq!(gets(instance.gateway(0), "/", 40), vec![200; 40]);
+    wait_until(|| instance.fleet("hello")["crashes"] == 1, "it is ended");
+    wait_until(
+        || replicas("ready") == 2 && replicas("unhealthy") == 0,
+        "its successor",
+    );
+    let said = instance.said();
+    assert!(said.contains("failed 3 checks in a row"), "{said}");
+    assert!(said.contains("unhealthy for too long"), "{said}");
+    assert_eq!(instance.terminate(), Some(0));
+}
+
+#[test]
+fn a_replica_that_hangs_has_a_stand_in_where_there_is_room() {
+    let health = "    health: { path: /, every: 50ms, timeout: 500ms, restart_after: off }";
+    let instance = Instance::start(&[
+        fleet("hello", &["__serve"], health).replace("min: 0, max: 4", "min: 2, max: 4")
+    ]);
+    let replicas = |state: &str| instance.fleet("hello")["replicas"][state].clone();
+    wait_until(|| replicas("ready") == 2, "two replicas");
+    instance.stop_a_server();
+    wait_until(
+        || replicas("unhealthy") == 1 && replicas("ready") == 2,
+        "a stand-in",
+    );
+    assert_eq!(instance.fleet("hello")["crashes"], 0);
+    assert_eq!(gets(instance.gateway(0), "/", 40), vec![200; 40]);
+}

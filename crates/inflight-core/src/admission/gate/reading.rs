@@ -8,7 +8,7 @@ use crate::load::{
     Estimator, InFlight, Level, Missing, ModelCounts, ModelLoad, Observation, ReplicaView, Term,
 };
 use crate::time::Timestamp;
-use crate::units::{Bytes, Occupancy, count_as_f64, request_seconds};
+use crate::units::{Bytes, Occupancy, Slots, count_as_f64, request_seconds};
 
 /// The load of a fleet, over all its models. Everything in seconds is cumulative and advances
 /// continuously.
@@ -50,6 +50,8 @@ pub struct GateLoad {
     pub sessions: usize,
     /// The same counters for each model, as other instances add them up.
     pub models: Vec<ModelCounts>,
+    /// Requests that one replica executes at the same time, of each model.
+    pub slots: Vec<Slots>,
 }
 
 impl Gate {
@@ -118,6 +120,7 @@ impl Gate {
             inflation: inflation.ratio(),
             sessions: self.sessions.len(),
             models: self.model_counts(now),
+            slots: self.models.iter().map(|model| model.slots).collect(),
         }
     }
 

@@ -287,8 +287,18 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         name: "inflight_replica_crashes",
         kind: Kind::Counter,
-        help: "Replicas that ended although nobody asked them to",
+        help: "Replicas that ended although nobody asked them to, or were unhealthy for too long",
         samples: |reading| plain(Value::Count(reading.crashes)),
+    },
+    Family {
+        name: "inflight_endpoints_age_seconds",
+        kind: Kind::Gauge,
+        help: "How long ago the name of the endpoints was last resolved; while it is not, the last \
+               known addresses stay (absent before the first answer, and without a name)",
+        samples: |reading| {
+            let age = reading.endpoints_age.map(Value::Number);
+            age.map(plain).unwrap_or_default()
+        },
     },
 ];
 

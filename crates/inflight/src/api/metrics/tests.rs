@@ -109,3 +109,17 @@ fn a_name_that_needs_escaping_breaks_no_line() {
     let page = page_of(&[fleet("a\"b\\c\nd", clock)], clock);
     assert!(page.contains(r#"inflight_admission_open{fleet="a\"b\\c\nd"} 1"#));
 }
+
+#[test]
+fn models_have_series_of_their_own() {
+    let clock = Clock::start();
+    let fleet = fleet("hello", clock);
+    // More names than rows: the page shows what there is.
+    fleet.board().models = vec!["resnet".to_owned(), "bert".to_owned()];
+    let page = page_of(&[fleet], clock);
+    let series =
+        |name: &str, more: &str| format!("{name}{{fleet=\"hello\",model=\"resnet\"{more}}} 0");
+    assert!(page.contains(&series("inflight_model_requests", ",state=\"queued\"")));
+    assert!(page.contains(&series("inflight_model_arrivals_total", "")));
+    assert!(!page.contains("bert"));
+}

@@ -12,8 +12,8 @@ use super::{
     Setting, absent, doc_text, document, key_name, mapping_of, range, section,
 };
 use crate::config::setting::{
-    ARGUMENT, AUTHORITY, Advise, Choice, HEADER, NAME, Network, Nothing, OfTarget, Off, OneOf, Or,
-    SERVICE, URL_PATH,
+    ARGUMENT, AUTHORITY, Advise, Choice, HEADER, HOST_PORT, NAME, Network, Nothing, OfTarget, Off,
+    OneOf, Or, SERVICE, URL_PATH,
 };
 
 section! {
@@ -25,15 +25,19 @@ section! {
         /// its own. A server that takes more requests than it works on has as many slots as it
         /// works on.
         slots: u32 = ["that of the models"], 1..=100_000;
-        /// The models that the fleet serves side by side, told apart by the request's path. Bodies
-        /// are never parsed. Empty: everything is one kind of request.
+        /// The models that the fleet serves side by side, told apart by the request's path and
+        /// headers. Bodies are never parsed. Empty: everything is one kind of request.
         models: Vec<Model> = "[]", Items { count: 0..=1_000, each: () };
         /// How small and how large the fleet may be.
         replicas: Bounds = required;
         /// Where the load is measured.
         source: Source = required;
-        /// Where requests are sent: to the replicas that the target starts, or to fixed addresses.
+        /// Where requests are sent: to the replicas that the target starts, to fixed addresses, or
+        /// to the addresses of a name.
         endpoints: Or<OfTarget, EndpointsKeys> = "target";
+        /// How it is found out that a replica does not answer any more. It then gets no further
+        /// request until it answers again. `off`: a replica that was ready once stays so.
+        health: Or<Off, Health> = "{}";
         /// What changes the number of replicas: `process` starts them on this machine; `advise`
         /// decides and tells, and changes nothing.
         target: Or<Advise, TargetKeys> = "advise";
@@ -48,13 +52,18 @@ section! {
 }
 
 section! {
-    /// One model of a fleet.
+    /// One model of a fleet. A request belongs to the model whose `path` and `header` both fit. If
+    /// several do, the longest path wins, then the most headers, then the first in the file. A
+    /// request that fits none belongs to the first model; a model with neither key takes what no
+    /// other does.
     Model {
-        /// Its name.
+        /// Its name, in metric labels and the API.
         name: String = required, NAME;
-        /// How the paths of its requests begin, in whole segments; the longest that fits wins. A
-        /// request that fits none belongs to the first model.
+        /// How the paths of its requests begin, in whole segments.
         path: String = "/", URL_PATH;
+        /// Headers that its requests carry, each with the value, which is compared as a whole. gRPC
+        /// metadata are headers.
+        header: BTreeMap<String, String> = "{}";
         /// How many requests for this model one replica executes at the same time.
         slots: u32 = ["that of the fleet"], 1..=100_000;
     }
@@ -177,12 +186,73 @@ section! {
 }
 
 section! {
-    /// Replicas at fixed addresses, which somebody else starts and stops.
+    /// Replicas which somebody else starts and stops. Either `static` or `dns`.
     EndpointsKeys {
-        /// Their addresses.
-        r#static: Vec<SocketAddr> = required, Items { count: 1..=10_000, each: Ports::Connect };
+        /// Their addresses. For names there is `dns`.
+        r#static: Vec<SocketAddr> = unset, Items { count: 1..=10_000, each: Ports::Connect };
+        /// A name and a port. Each address that the name has is one replica, up to 10000. The name
+        /// is resolved again and again by the system's resolver (hosts file included). An address
+        /// that is gone drains: it gets no further request and finishes those it has. While the
+        /// name is not resolved, or has no address, the last known ones stay.
+        dns: String = unset, HOST_PORT;
+        /// With `dns`: how long after an answer to resolve again. The system's resolver does not
+        /// tell how long an answer holds; 5 s is the time that Kubernetes' DNS gives its own.
+        every: Duration = ["5s"], SECOND..=HOUR;
+        /// With `dns`: which addresses count. A server that has one of each kind would be taken for
+        /// two replicas, with twice its slots: choose one.
+        family: OneOf<IpFamily> = ["`any`"];
     }
-    later dns
+}
+
+/// Which addresses of a name count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::config) enum IpFamily {
+    Any,
+    Ipv4,
+    Ipv6,
+}
+
+impl Choice for IpFamily {
+    const WORDS: &'static [(&'static str, Self)] = &[
+        ("any", Self::Any),
+        ("ipv4", Self::Ipv4),
+        ("ipv6", Self::Ipv6),
+    ];
+}
+
+section! {
+    /// How it is found out that a replica does not answer. Besides the checks, a replica at which
+    /// three requests in a row fail (no connection, or it breaks off before it answers) gets no
+    /// further request at once, unless it is the last one that is healthy, which is checked at once
+    /// instead. A replica that was taken out is asked again after 1 s, doubled each time up to 60 s
+    /// while it does not stay healthy for 60 s. When no replica is healthy requests wait in the
+    /// queue, as they do for a start; there is no share below which unhealthy ones get requests.
+    ///
+    /// At most one of `path`, `grpc` and `tcp`; without one, replicas of a `process` target are
+    /// asked as in its `ready`, and others by `tcp`.
+    Health {
+        /// An HTTP path that answers 200 to 299.
+        path: String = unset, URL_PATH;
+        /// The service to ask for by the gRPC health protocol.
+        grpc: String = unset, SERVICE;
+        /// The port takes connections. A server that hangs often still does.
+        tcp: bool = unset;
+        /// How long after an answer to ask again.
+        every: Duration = "5s", MS..=HOUR;
+        /// How long an answer may take. Long enough for a server that is busy, not for one that
+        /// hangs.
+        timeout: Duration = "2s", MS..=HOUR;
+        /// How many checks in a row must fail. With the defaults a replica that hangs gets no
+        /// further request after 16 to 21 s.
+        unhealthy_after: u32 = "3", 1..=100;
+        /// How many checks in a row must pass until an unhealthy replica gets requests again. The
+        /// first check of a new one is enough.
+        healthy_after: u32 = "2", 1..=100;
+        /// With target `process`: how long a replica may be unhealthy before it is drained, stopped
+        /// and started again, and counted as crashed. At most one in each such span, so that what
+        /// fails everywhere at once does not stop everything. `off`: never.
+        restart_after: Or<Off, Duration> = "60s", SECOND..=DAY;
+    }
 }
 
 section! {

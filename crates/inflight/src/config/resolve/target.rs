@@ -4,7 +4,7 @@ use crate::config::error::{Located, Problems};
 use crate::config::raw;
 use crate::config::setting::{Advise, Or};
 use crate::config::suggest::nearest;
-use crate::config::{GatewaySettings, ProcessSettings, ReadyProbe, Surroundings, Target};
+use crate::config::{GatewaySettings, Probe, ProcessSettings, Surroundings, Target};
 
 /// What stands for something in a command.
 const PLACEHOLDERS: [&str; 2] = ["port", "replica"];
@@ -47,7 +47,10 @@ fn resolve_process(
         check_placeholders(command, raw, problems);
     }
     let ready = raw.ready.as_ref().map(|ready| &ready.value);
-    let probe = ready.and_then(|ready| resolve_probe(ready, problems));
+    let probe = ready.and_then(|ready| {
+        let (path, grpc, tcp) = (&ready.path, &ready.grpc, &ready.tcp);
+        resolve_probe(path.as_ref(), grpc.as_ref(), tcp.as_ref(), problems)
+    });
     let ready = ready?;
     let (every, timeout) = (ready.every.as_ref()?, ready.timeout.as_ref()?);
     if every.value > timeout.value {
@@ -59,7 +62,7 @@ fn resolve_process(
     Some(ProcessSettings {
         command: raw.command.clone()?,
         env: raw.env.as_ref()?.value.clone(),
-        ready: probe?,
+        ready: probe?.unwrap_or(Probe::Tcp),
         ready_every: every.value,
         ready_timeout: timeout.value,
         stop_grace: raw.stop_grace.as_ref()?.value,
@@ -69,12 +72,17 @@ fn resolve_process(
     })
 }
 
-fn resolve_probe(raw: &raw::Ready, problems: &mut Problems) -> Option<ReadyProbe> {
-    let tcp = raw.tcp.as_ref().filter(|tcp| tcp.value);
+/// Returns how to ask, `Some(None)` when the file does not say.
+pub(super) fn resolve_probe(
+    path: Option<&Located<String>>,
+    grpc: Option<&Located<String>>,
+    tcp: Option<&Located<bool>>,
+    problems: &mut Problems,
+) -> Option<Option<Probe>> {
     let given = [
-        raw.path.as_ref().map(|path| &path.place),
-        raw.grpc.as_ref().map(|grpc| &grpc.place),
-        tcp.map(|tcp| &tcp.place),
+        path.map(|path| &path.place),
+        grpc.map(|grpc| &grpc.place),
+        tcp.filter(|tcp| tcp.value).map(|tcp| &tcp.place),
     ];
     let mut given = given.into_iter().flatten();
     if let (Some(first), Some(second)) = (given.next(), given.next()) {
@@ -85,9 +93,9 @@ fn resolve_probe(raw: &raw::Ready, problems: &mut Problems) -> Option<ReadyProbe
         problems.refuse(second, what, "one of `path`, `grpc` and `tcp`");
         return None;
     }
-    if let Some(tcp) = raw.tcp.as_ref().filter(|tcp| !tcp.value)
-        && raw.path.is_none()
-        && raw.grpc.is_none()
+    if let Some(tcp) = tcp.filter(|tcp| !tcp.value)
+        && path.is_none()
+        && grpc.is_none()
     {
         problems.refuse(
             &tcp.place,
@@ -96,14 +104,15 @@ fn resolve_probe(raw: &raw::Ready, problems: &mut Problems) -> Option<ReadyProbe
         );
         return None;
     }
-    Some(match (&raw.path, &raw.grpc) {
-        (Some(path), _) => ReadyProbe::Http {
+    Some(match (path, grpc, tcp) {
+        (Some(path), _, _) => Some(Probe::Http {
             path: path.value.clone(),
-        },
-        (None, Some(grpc)) => ReadyProbe::Grpc {
+        }),
+        (None, Some(grpc), _) => Some(Probe::Grpc {
             service: grpc.value.clone(),
-        },
-        (None, None) => ReadyProbe::Tcp,
+        }),
+        (None, None, Some(_)) => Some(Probe::Tcp),
+        (None, None, None) => None,
     })
 }
 

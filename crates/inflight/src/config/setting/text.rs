@@ -76,6 +76,28 @@ pub(in crate::config) const SERVICE: Form = Form {
     },
 };
 
+/// A host's name and a port.
+pub(in crate::config) const HOST_PORT: Form = Form {
+    called: "NAME:PORT, such as triton:8001",
+    fits: |text| {
+        let Some((name, port)) = text.rsplit_once(':') else {
+            return false;
+        };
+        let label = |label: &str| {
+            (1..=63).contains(&label.len())
+                && label
+                    .bytes()
+                    .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
+        };
+        let name = name.strip_suffix('.').unwrap_or(name);
+        let is_number = port.bytes().all(|b| b.is_ascii_digit());
+        name.len() <= 253
+            && name.split('.').all(label)
+            && is_number
+            && port.parse::<u16>().is_ok_and(|port| port > 0)
+    },
+};
+
 /// An argument of a command.
 pub(in crate::config) const ARGUMENT: Form = Form {
     called: "text without a NUL character",

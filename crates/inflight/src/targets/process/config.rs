@@ -13,6 +13,8 @@ use std::time::Duration;
 
 use inflight_core::Replicas;
 
+use crate::probe::Probe;
+
 /// Everything that can be set, with nothing checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessSettings {
@@ -24,7 +26,7 @@ pub struct ProcessSettings {
     /// `PORT` and `INFLIGHT_REPLICA` are set beside it, unless it sets them itself.
     pub env: BTreeMap<String, String>,
     /// How a replica is asked whether it is ready.
-    pub ready: ReadyProbe,
+    pub ready: Probe,
     /// How long after one such question's answer the next one follows.
     pub ready_every: Duration,
     /// How long a replica may take from its process's start to ready.
@@ -52,7 +54,7 @@ impl ProcessSettings {
             fleet,
             command,
             env: BTreeMap::new(),
-            ready: ReadyProbe::Tcp,
+            ready: Probe::Tcp,
             ready_every: Duration::from_millis(20),
             start_timeout: Duration::from_secs(600),
             drain_timeout: Duration::from_secs(60),
@@ -63,24 +65,6 @@ impl ProcessSettings {
             replicas_max,
         }
     }
-}
-
-/// How a replica is asked whether it is ready.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ReadyProbe {
-    /// `GET` of this path answers with a status from 200 to 299.
-    Http {
-        /// Begins with `/`.
-        path: String,
-    },
-    /// `grpc.health.v1.Health/Check` answers SERVING. A server without that service answers
-    /// UNIMPLEMENTED and is never ready: ask it with `Tcp`.
-    Grpc {
-        /// The service asked about; empty for the server as a whole.
-        service: String,
-    },
-    /// A connection is accepted.
-    Tcp,
 }
 
 /// Settings that were checked.
@@ -173,7 +157,7 @@ impl ProcessConfig {
                 });
             }
         }
-        if let ReadyProbe::Http { path } = &settings.ready
+        if let Probe::Http { path } = &settings.ready
             && (!path.starts_with('/') || path.parse::<http::Uri>().is_err())
         {
             errors.push(ProcessConfigError::ReadyPath { path: path.clone() });
@@ -336,7 +320,7 @@ mod tests {
     fn everything_wrong_is_told_at_once() {
         let mut settings = settings(&[]);
         settings.env.insert("A=B".to_owned(), "a\0b".to_owned());
-        settings.ready = ReadyProbe::Http {
+        settings.ready = Probe::Http {
             path: "health z".to_owned(),
         };
         settings.ready_every = Duration::ZERO;

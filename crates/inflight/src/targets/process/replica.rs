@@ -23,10 +23,10 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::config::ProcessConfig;
 use super::orphan::{self, Orphan};
 use super::output::{Tail, follow};
-use super::probe::{NotReady, until_ready};
 use super::shim;
 use super::wire::{About, LINE_MAX, Order, Told};
 use crate::lines::{self, LineReader, LineWriter};
+use crate::probe::{Unfit, until_ready};
 use crate::telemetry::Printer;
 
 /// A shim that was told to kill and says nothing for this long is stuck itself.
@@ -214,7 +214,7 @@ async fn supervise(launch: &mut Launch, mut reached: Reached, tail: &Tail) -> St
     };
     logs.follow(std::mem::take(&mut reached.outputs));
 
-    let mut last_answer = Some(NotReady::NotAsked);
+    let mut last_answer = Some(Unfit::NotAsked);
     let becoming_ready = async {
         let (probe, every) = (&settings.ready, settings.ready_every);
         until_ready(probe, launch.address, every, &mut last_answer).await;

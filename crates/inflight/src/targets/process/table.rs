@@ -82,6 +82,7 @@ enum State {
     Draining {
         ready_since: Timestamp,
         stop_at: Timestamp,
+        cause: Cause,
     },
     /// It was told to end.
     Stopping {
@@ -97,6 +98,9 @@ enum Cause {
     /// It was not ready in time. It stands in the way of its successor until it is gone, so that
     /// the successor gets the same index and the back-off that belongs to it.
     NeverReady,
+    /// It was ready and did not answer for too long. It stands in its successor's way as well, and
+    /// is not taken back.
+    Unhealthy { ready_since: Timestamp },
 }
 
 impl State {
@@ -127,7 +131,10 @@ impl State {
         matches!(
             self,
             Self::Stopping {
-                cause: Cause::NeverReady,
+                cause: Cause::NeverReady | Cause::Unhealthy { .. },
+                ..
+            } | Self::Draining {
+                cause: Cause::Unhealthy { .. },
                 ..
             }
         )
@@ -211,12 +218,10 @@ impl Table {
 
     /// Takes that a draining replica holds no request any more.
     pub(super) fn on_drained(&mut self, now: Timestamp, id: ReplicaId) {
-        if self
-            .replicas
-            .get(&id)
-            .is_some_and(|it| matches!(it.state, State::Draining { .. }))
+        if let Some(replica) = self.replicas.get(&id)
+            && let State::Draining { cause, .. } = replica.state
         {
-            self.terminate(now, id, Cause::Unwanted);
+            self.terminate(now, id, cause);
         }
     }
 
@@ -248,6 +253,21 @@ impl Table {
         self.tell(id, ReplicaChange::Ready { took });
     }
 
+    /// Drains and stops a replica that was unhealthy for too long; its successor follows.
+    pub(super) fn on_replace(&mut self, now: Timestamp, id: ReplicaId) {
+        let Some(replica) = self.replicas.get_mut(&id) else {
+            return;
+        };
+        if let State::Ready { since } = replica.state {
+            replica.state = State::Draining {
+                ready_since: since,
+                stop_at: now + self.limits.drain_timeout,
+                cause: Cause::Unhealthy { ready_since: since },
+            };
+            self.tell(id, ReplicaChange::Draining);
+        }
+    }
+
     /// Takes that a replica's process ended, or could not be started; `how` says how. Tells whether
     /// nobody asked it to.
     pub(super) fn on_exited(&mut self, now: Timestamp, id: ReplicaId, how: &str) -> bool {
@@ -270,6 +290,13 @@ impl Table {
                     true,
                     None,
                 )
+            }
+            State::Stopping {
+                cause: Cause::Unhealthy { ready_since },
+                ..
+            } => {
+                let why = format!("unhealthy for too long and stopped: {how}");
+                (why, true, Some(now.since(ready_since)))
             }
             State::Waiting { .. } | State::Starting { .. } => {
                 (format!("ended before it was ready: {how}"), true, None)
@@ -308,7 +335,10 @@ impl Table {
                 State::Starting { .. } | State::Adopted { .. } => {
                     self.terminate(now, id, Cause::NeverReady);
                 }
-                State::Draining { .. } => self.terminate(now, id, Cause::Unwanted),
+                State::Draining { cause, .. } => {
+                    let cause = *cause;
+                    self.terminate(now, id, cause);
+                }
                 State::Stopping { kill_at, .. } => {
                     *kill_at = None;
                     self.actions.push_back(Action::Kill { id });
@@ -404,7 +434,16 @@ impl Table {
             .filter(|it| it.state.is_failing())
             .count();
         let present = self.live().plus(Replicas::from_len(failing));
-        let mut draining = self.ids_where(|state| matches!(state, State::Draining { .. }));
+        let may_stay = |state: &State| {
+            matches!(
+                state,
+                State::Draining {
+                    cause: Cause::Unwanted,
+                    ..
+                }
+            )
+        };
+        let mut draining = self.ids_where(may_stay);
         draining.sort_by_key(|id| {
             (
                 named.contains(id),
@@ -477,6 +516,7 @@ impl Table {
             replica.state = State::Draining {
                 ready_since: since,
                 stop_at,
+                cause: Cause::Unwanted,
             };
             self.tell(id, ReplicaChange::Draining);
         } else {
@@ -504,7 +544,7 @@ impl Table {
                 self.tell(id, ReplicaChange::Draining);
                 self.terminate(now, id, Cause::Unwanted);
             }
-            State::Draining { .. } => self.terminate(now, id, Cause::Unwanted),
+            State::Draining { cause, .. } => self.terminate(now, id, cause),
             State::Stopping { .. } => {}
         }
     }

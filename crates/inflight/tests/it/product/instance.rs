@@ -233,12 +233,21 @@ impl Instance {
     }
 
     pub(super) fn kill_a_server(&self) {
+        self.signal_a_server(Signal::KILL);
+    }
+
+    /// Makes a server hang: its port takes connections, and nobody answers.
+    pub(super) fn stop_a_server(&self) {
+        self.signal_a_server(Signal::STOP);
+    }
+
+    fn signal_a_server(&self, with: Signal) {
         let servers = self.descendants();
         let is_server = |(_, command): &&(u32, String)| {
             command.contains("__serve") && !command.contains("__replica")
         };
         let (id, _) = servers.iter().find(is_server).unwrap();
-        signal(*id, Signal::KILL);
+        signal(*id, with);
     }
 
     /// Processes with our mark in their environment, which only what we start inherits.

@@ -32,6 +32,9 @@ fn actions(table: &mut Table) -> Vec<String> {
                 ReplicaChange::Starting => "starting".to_owned(),
                 ReplicaChange::Ready { took: Some(took) } => format!("ready in {took:?}"),
                 ReplicaChange::Ready { took: None } => "ready again".to_owned(),
+                ReplicaChange::Unhealthy { .. } | ReplicaChange::GivenUp => {
+                    "not told by the table".to_owned()
+                }
                 ReplicaChange::Draining => "draining".to_owned(),
                 ReplicaChange::Gone {
                     unexpected: false, ..
@@ -95,6 +98,48 @@ fn the_named_replica_drains_and_stops_when_it_is_empty() {
         actions(&mut table),
         ["3@1 starting", "3@1 launch"],
         "the free index is used"
+    );
+}
+
+#[test]
+fn one_that_stays_unhealthy_is_drained_and_stopped_and_its_successor_has_its_index() {
+    let mut table = ready_table(2);
+    table.on_replace(at(70), id(0));
+    assert_eq!(actions(&mut table), ["0@0 draining"]);
+    size(&mut table, 71, 2, &[]);
+    assert_eq!(
+        actions(&mut table),
+        [""; 0],
+        "it is neither taken back nor succeeded before it is gone"
+    );
+    table.on_drained(at(72), id(0));
+    assert_eq!(actions(&mut table), ["0 terminate"]);
+    table.on_timeout(at(102));
+    assert_eq!(actions(&mut table), ["0 kill"]);
+    assert!(table.on_exited(at(102), id(0), "killed by signal 9"));
+    assert_eq!(
+        actions(&mut table),
+        ["0@0 crashed", "2@0 starting", "2@0 launch"]
+    );
+    table.on_replace(at(103), id(2));
+    table.on_replace(at(103), id(9));
+    assert_eq!(
+        actions(&mut table),
+        [""; 0],
+        "only one that was ready is replaced"
+    );
+}
+
+#[test]
+fn an_unhealthy_one_with_a_stand_in_is_not_succeeded_when_fewer_are_wanted_meanwhile() {
+    let mut table = ready_table(3);
+    table.on_replace(at(70), id(0));
+    size(&mut table, 71, 2, &[]);
+    table.on_drained(at(72), id(0));
+    table.on_exited(at(73), id(0), "exited with code 0");
+    assert_eq!(
+        actions(&mut table),
+        ["0@0 draining", "0 terminate", "0@0 crashed"]
     );
 }
 
@@ -318,6 +363,7 @@ fn what_is_said_about_an_unknown_replica_is_ignored() {
 enum Input {
     Size(u32, Vec<u64>),
     Drained(usize),
+    Replace(usize),
     Ready(usize),
     Exit(usize),
     Wait(u64),
@@ -329,6 +375,7 @@ fn inputs() -> impl Strategy<Value = Vec<Input>> {
         6 => (0..12_u32, prop::collection::vec(0..40_u64, 0..4))
             .prop_map(|(desired, drain)| Input::Size(desired, drain)),
         4 => (0..10_usize).prop_map(Input::Drained),
+        2 => (0..10_usize).prop_map(Input::Replace),
         6 => (0..10_usize).prop_map(Input::Ready),
         4 => (0..10_usize).prop_map(Input::Exit),
         6 => (0..100_000_u64).prop_map(Input::Wait),
@@ -369,6 +416,9 @@ proptest! {
                 Input::Drained(at) => {
                     if let Some(id) = running.get(at) { table.on_drained(now, *id); }
                 }
+                Input::Replace(at) => {
+                    if let Some(id) = running.get(at) { table.on_replace(now, *id); }
+                }
                 Input::Ready(at) => {
                     if let Some(id) = running.get(at) { table.on_ready(now, *id); }
                 }
@@ -396,6 +446,9 @@ proptest! {
                                 entry.states.push("starting");
                             }
                             ReplicaChange::Ready { .. } => entry.states.push("ready"),
+                            ReplicaChange::Unhealthy { .. } | ReplicaChange::GivenUp => {
+                                prop_assert!(false, "the table tells no health");
+                            }
                             ReplicaChange::Draining => entry.states.push("draining"),
                             ReplicaChange::Gone { .. } => {
                                 prop_assert_eq!(indices.remove(&index), Some(id));
