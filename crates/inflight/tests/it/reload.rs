@@ -342,6 +342,8 @@ async fn b21_the_series_and_the_sockets_of_removed_fleets_are_gone() {
     let replica = Replica::start().await;
     let kept = plain("kept", &[replica.address]);
     let mut running = start(std::slice::from_ref(&kept)).await;
+    let (fleet, _) = running.first().unwrap();
+    eventually(|| fleet.load().inflation.is_some()).await;
     let before = series(&running).await;
     for number in 0..20 {
         let name = format!("passing-{number}");
