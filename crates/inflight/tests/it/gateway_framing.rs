@@ -280,7 +280,7 @@ async fn refusing() -> Played {
         read_head(&mut socket).await;
         let body = "x".repeat(50_000);
         let answer = format!(
-            "HTTP/1.1 413 Content Too Large\r\ncontent-length: {}\r\n\r\n{body}",
+            "HTTP/1.1 413 Content Too Large\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
             body.len()
         );
         socket.write_all(answer.as_bytes()).await.unwrap();
