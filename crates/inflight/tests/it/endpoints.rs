@@ -412,6 +412,8 @@ async fn no_request_is_lost_while_the_addresses_of_a_name_change() {
         }
     }
     assert!(round > sets.len(), "{round} changes");
+    named.names.set([at(0), at(1), at(2)]);
+    eventually(|| counts(&named.world.fleet) == (0, 3, 0, 0)).await;
     named.names.set([at(2)]);
     eventually(|| counts(&named.world.fleet) == (0, 1, 0, 0)).await;
     let before = (replicas[0].requests(), replicas[1].requests());
