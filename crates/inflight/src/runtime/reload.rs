@@ -55,9 +55,10 @@ impl Running {
             }
             Err(error) => {
                 let why = format!("{error:#}");
-                warn!(why, "configuration refused: the former one stays in force");
                 let now = self.clock.now();
-                self.roster.configuration().on_refused(now, why);
+                // Whoever reads the line finds it in `/readyz` too.
+                (self.roster.configuration()).on_refused(now, why.clone());
+                warn!(why, "configuration refused: the former one stays in force");
             }
         }
     }

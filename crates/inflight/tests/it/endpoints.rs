@@ -412,6 +412,8 @@ async fn no_request_is_lost_while_the_addresses_of_a_name_change() {
         }
     }
     assert!(round > sets.len(), "{round} changes");
+    named.names.set([at(0), at(1), at(2)]);
+    eventually(|| counts(&named.world.fleet) == (0, 3, 0, 0)).await;
     named.names.set([at(2)]);
     eventually(|| counts(&named.world.fleet) == (0, 1, 0, 0)).await;
     let before = (replicas[0].requests(), replicas[1].requests());
@@ -501,4 +503,33 @@ async fn of_a_thousand_addresses_those_that_answer_serve() {
     assert!(failures(named.world.address, "/", 100).await.is_empty());
     named.names.set([replicas[0].address]);
     eventually(|| counts(&named.world.fleet) == (0, 1, 0, 0)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn other_settings_count_at_once_and_what_they_leave_out_drains() {
+    let (named_one, fixed) = (Replica::start().await, Replica::start().await);
+    let named = Named::start(Names::default());
+    named.names.set([named_one.address]);
+    let gateway = named.world.address;
+    let held = tokio::spawn(async move { failures(gateway, "/hold", 1).await });
+    eventually(|| named_one.requests() == 1).await;
+    let by_name = named.settings.borrow().source.clone();
+
+    let to = |source: Source| {
+        named
+            .settings
+            .send_modify(|settings| settings.source = source)
+    };
+    to(Source::Fixed(vec![fixed.address]));
+    eventually(|| counts(&named.world.fleet) == (0, 1, 1, 0)).await;
+    assert_eq!(named.world.fleet.board().resolved, None);
+    assert!(failures(gateway, "/", 20).await.is_empty());
+    assert_eq!((named_one.requests(), fixed.requests()), (1, 20));
+
+    to(by_name);
+    eventually(|| counts(&named.world.fleet) == (0, 1, 0, 0)).await;
+    assert!(failures(gateway, "/", 20).await.is_empty());
+    assert_eq!(fixed.requests(), 20);
+    named_one.seen.release.notify_one();
+    assert_eq!(held.await.unwrap(), NONE);
 }

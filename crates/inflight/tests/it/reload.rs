@@ -344,6 +344,8 @@ async fn b21_the_series_and_the_sockets_of_removed_fleets_are_gone() {
     let replica = Replica::start().await;
     let kept = plain("kept", &[replica.address]);
     let mut running = start(std::slice::from_ref(&kept)).await;
+    let (fleet, _) = running.first().unwrap();
+    eventually(|| fleet.load().inflation.is_some()).await;
     let before = series(&running).await;
     for number in 0..20 {
         let name = format!("passing-{number}");
@@ -371,6 +373,7 @@ async fn an_address_that_is_gone_from_the_file_drains_and_an_added_one_serves() 
     eventually(|| gone.seen.executing.load(Ordering::SeqCst) == 1).await;
 
     reload(&mut running, &[plain("hello", &[added.address])]).await;
+    eventually(|| fleet.load_and_replicas().1.draining == 1).await;
     for _ in 0..5 {
         assert_eq!(
             Http1::to(gateway).await.get("/").await.status(),
@@ -378,10 +381,39 @@ async fn an_address_that_is_gone_from_the_file_drains_and_an_added_one_serves() 
         );
     }
     assert_eq!((gone.requests(), added.requests()), (1, 5));
-    assert_eq!(fleet.load_and_replicas().1.draining, 1);
     gone.seen.release.notify_one();
     assert_eq!(held.await.unwrap().status(), StatusCode::OK);
     eventually(|| fleet.load_and_replicas().1.draining == 0).await;
+    running.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn other_checks_count_while_it_runs_and_their_absence_is_refused() {
+    let replica = Replica::start().await;
+    let with = |health: &str| {
+        let fleet = plain("hello", &[replica.address]);
+        [format!("{fleet}    health: {health}\n")]
+    };
+    let mut running = start(&with("{ tcp: true, every: 1h }")).await;
+    let (fleet, _) = running.first().unwrap();
+    eventually(|| fleet.load_and_replicas().1.ready == 1).await;
+
+    reload(&mut running, &with("off")).await;
+    let told = admin(&running, "/readyz").await;
+    assert!(
+        told.contains("fleet hello: `health` cannot be switched on or off"),
+        "{told}"
+    );
+
+    // It speaks HTTP/1 and HTTP/2, and knows nothing of gRPC's health.
+    reload(
+        &mut running,
+        &with("{ grpc: a.Service, every: 20ms, unhealthy_after: 2 }"),
+    )
+    .await;
+    eventually(|| fleet.load_and_replicas().1.unhealthy == 1).await;
+    reload(&mut running, &with("{ tcp: true, every: 20ms }")).await;
+    eventually(|| fleet.load_and_replicas().1.ready == 1).await;
     running.stop().await.unwrap();
 }
 
