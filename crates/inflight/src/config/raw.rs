@@ -20,8 +20,8 @@ use super::section::{
 use super::setting::{FILE, Items, Ports, SOCKET_FOLDER, Setting};
 
 pub(super) use fleet::{
-    Bounds, EndpointsKeys, Fleet, IpFamily, Limits, Model, OnExit, Peers, Process, Protocol, Source,
-    TargetKeys, Timeouts,
+    Bounds, EndpointsKeys, Fleet, IpFamily, Limits, Model, OnExit, Peers, Process, Protocol,
+    Source, TargetKeys, Timeouts,
 };
 pub(super) use scaling::{
     Admission, Measured, Profile, Queue, Rule, Scaling, StepLimit, WhenClosed,

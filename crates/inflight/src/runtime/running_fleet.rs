@@ -439,7 +439,8 @@ impl RunningReplicas {
     ) -> (Self, Option<TargetLink>) {
         let mut replicas = Self::default();
         let link = if let Some(process) = &told.process {
-            let (target, link) = start_process(process.clone(), orphans, host.clone(), fleet.name());
+            let (target, link) =
+                start_process(process.clone(), orphans, host.clone(), fleet.name());
             replicas.target = Some(target);
             link
         } else if let Some(settings) = &told.endpoints {

@@ -26,7 +26,15 @@ const ARROWS: [(&str, &[&str]); 18] = [
     ("control", PARTS_MAY_IMPORT),
     (
         "targets",
-        &["clock", "ports", "probe", "config", "fleet", "lines", "telemetry"],
+        &[
+            "clock",
+            "ports",
+            "probe",
+            "config",
+            "fleet",
+            "lines",
+            "telemetry",
+        ],
     ),
     ("endpoints", PARTS_MAY_IMPORT),
     ("sources", PARTS_MAY_IMPORT),
