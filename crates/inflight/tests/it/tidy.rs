@@ -469,6 +469,23 @@ fn links_of_the_documents_lead_somewhere() {
     assert_none(&problems, "a document points at nothing");
 }
 
+#[test]
+fn every_test_that_a_case_names_exists() {
+    let page = read("docs/cases.md");
+    let sources = sources("crates/");
+    let has = |name: &str| {
+        let wanted = format!("fn {name}(");
+        sources.iter().any(|file| file.text.contains(&wanted))
+    };
+    let is_test = |name: &&str| name.starts_with('b') && name.contains('_') && !name.contains('…');
+    let named: Vec<&str> = between(&page, "`", '`').filter(is_test).collect();
+    assert!(named.len() > 60, "{named:?}");
+    let missing: Vec<String> = (named.into_iter().filter(|name| !has(name)))
+        .map(str::to_owned)
+        .collect();
+    assert_none(&missing, "docs/cases.md names tests that do not exist");
+}
+
 /// The module paths in the first column of the map's table for a crate.
 fn mapped(map: &str, krate: &str) -> BTreeSet<String> {
     let section = map.split(&format!("### `{krate}`")).nth(1).unwrap();
