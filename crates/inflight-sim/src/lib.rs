@@ -7,6 +7,7 @@
 #![warn(missing_docs)]
 
 pub mod baseline;
+pub mod check;
 mod control;
 mod engine;
 mod histogram;
@@ -17,6 +18,7 @@ mod policy;
 mod random;
 mod readings;
 mod replica;
+mod report;
 pub mod scenario;
 mod units;
 mod workload;
@@ -30,4 +32,5 @@ pub use outcome::{Outcome, SizeAt};
 pub use policy::{POLICIES, Policy};
 pub use random::{Purpose, Random};
 pub use readings::{ModelReading, Readings};
+pub use report::{Report, Row};
 pub use world::run;

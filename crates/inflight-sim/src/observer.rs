@@ -4,9 +4,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use inflight_core::load::{
-    Estimator, Level, Missing, ModelLoad, Observation, ReplicaView, Term,
-};
+use inflight_core::load::{Estimator, Level, Missing, ModelLoad, Observation, ReplicaView, Term};
 use inflight_core::{Occupancy, Replicas};
 
 use crate::readings::{ModelReading, Readings};
@@ -145,9 +143,7 @@ impl Observer {
                 Some(observation)
             }
             Some(ReadingFault::Drop) => None,
-            Some(ReadingFault::Freeze) => {
-                Some(self.frozen.get_or_insert(observation).clone())
-            }
+            Some(ReadingFault::Freeze) => Some(self.frozen.get_or_insert(observation).clone()),
             Some(ReadingFault::Corrupt) => Some(corrupt(observation, now)),
             Some(ReadingFault::Delay { by }) => {
                 let then = now.saturating_sub(nanos(by));
@@ -166,7 +162,11 @@ fn aged(mut observation: Observation, by: Duration) -> Observation {
         }
     }
     for model in &mut observation.models {
-        for level in [&mut model.in_flight, &mut model.executing, &mut model.queued] {
+        for level in [
+            &mut model.in_flight,
+            &mut model.executing,
+            &mut model.queued,
+        ] {
             older(&mut level.now, by);
             older(&mut level.integral, by);
         }
@@ -191,7 +191,11 @@ fn corrupt(mut observation: Observation, now: u64) -> Observation {
     let nonsense = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -1.0];
     let value = nonsense[usize::try_from(now / 1_000_000_000 % 4).unwrap_or(0)];
     for model in &mut observation.models {
-        for level in [&mut model.in_flight, &mut model.executing, &mut model.queued] {
+        for level in [
+            &mut model.in_flight,
+            &mut model.executing,
+            &mut model.queued,
+        ] {
             level.integral = Term::exact(value);
             level.now = Term::Unknown(Missing::NotANumber);
         }

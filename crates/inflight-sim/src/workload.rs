@@ -163,9 +163,7 @@ impl Workload {
 
     fn on_load(&mut self, load: u32) -> (Option<Sent>, Option<Wake>) {
         let (model, work, next) = match self.loads.get_mut(load as usize) {
-            Some(Running::Open(arrivals, model)) => {
-                (*model, None, arrivals.next(&mut self.random))
-            }
+            Some(Running::Open(arrivals, model)) => (*model, None, arrivals.next(&mut self.random)),
             Some(Running::Trace(rows, next)) => {
                 let Some(row) = rows.get(*next).copied() else {
                     return (None, None);

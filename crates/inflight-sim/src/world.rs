@@ -23,7 +23,7 @@ use crate::outcome::{Outcome, SizeAt};
 use crate::random::{Purpose, Random};
 use crate::readings::{ModelCounts, Readings, observation};
 use crate::scenario::{Binding, Scenario};
-use crate::units::{nanos, seconds, timestamp};
+use crate::units::{duration, nanos, seconds, timestamp};
 use crate::workload::{Sender, Workload};
 
 use self::faults::Restored;
@@ -144,6 +144,8 @@ impl<'a> World<'a> {
         for _ in 0..self.scenario.fleet.replicas_start {
             let replica = self.fleet.add(0, self.scenario.models.len());
             self.make_ready(replica);
+            // It was started before the run, so how long that takes is known.
+            self.started.push(duration(self.scenario.fleet.start.delay));
         }
         for (place, fault) in self.scenario.faults.iter().enumerate() {
             let place = crate::units::index(place);
@@ -166,7 +168,7 @@ impl<'a> World<'a> {
             Event::Ready { replica } => self.start_ended(replica),
             Event::Timer => self.gate_timeout(),
             Event::Tick => self.tick(),
-            Event::FromZero => self.from_zero(),
+            Event::FromZero => self.grow_from_zero(),
             Event::Fault { place } => self.break_something(place),
             Event::Restore { replica, what } => self.restore(replica, what),
         }
@@ -210,7 +212,7 @@ impl<'a> World<'a> {
         }
     }
 
-    fn from_zero(&mut self) {
+    fn grow_from_zero(&mut self) {
         self.woken = false;
         let (now, readings, exact) = (self.events.now(), self.readings(), self.exact());
         if let Control::Core(core) = &mut self.control
@@ -232,7 +234,10 @@ impl<'a> World<'a> {
     fn readings(&self) -> Readings {
         let now = timestamp(self.events.now());
         self.fleet.readings(
-            self.counts.iter().map(|counts| counts.reading(now)).collect(),
+            self.counts
+                .iter()
+                .map(|counts| counts.reading(now))
+                .collect(),
             self.desired,
             self.workload.clients_gone(),
         )
@@ -285,7 +290,9 @@ impl<'a> World<'a> {
             end: seconds(now),
             load_ended,
             replica_seconds: self.fleet.replica_seconds(now),
-            needed_seconds: needed.map(|(work, servers)| work / servers).fold(0.0, f64::max),
+            needed_seconds: needed
+                .map(|(work, servers)| work / servers)
+                .fold(0.0, f64::max),
             arrivals: self.counts.iter().map(|counts| counts.arrivals).sum(),
             served: self.measured.served,
             within_slo: self.measured.within_slo,

@@ -6,6 +6,7 @@ mod demo;
 mod load;
 mod output;
 pub mod run;
+mod simulate;
 pub mod status;
 
 use std::process::ExitCode;
@@ -35,6 +36,8 @@ enum Command {
     Check(check::CheckArgs),
     /// Shows the fleets of a running instance.
     Status(status::StatusArgs),
+    /// Runs scenarios under policies in virtual time and compares them.
+    Simulate(simulate::SimulateArgs),
     /// Sends a closed-loop load, for the scripts in `bench/seen`.
     #[command(name = "__load", hide = true)]
     Load(load::LoadArgs),
@@ -60,6 +63,7 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Status(args) => status::run(&args),
+        Command::Simulate(args) => simulate::run(&args),
         Command::Load(args) => load::run(&args),
     }
 }

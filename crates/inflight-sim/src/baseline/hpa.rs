@@ -135,7 +135,8 @@ impl Hpa {
         } = self.behavior;
         self.wishes.push_back((now, wish));
         let longest = up_window.max(down_window);
-        self.wishes.retain(|&(at, _)| at > now - longest || at >= now);
+        self.wishes
+            .retain(|&(at, _)| at > now - longest || at >= now);
         let within = |window: f64| {
             let recent = self.wishes.iter();
             recent.filter(move |&&(at, _)| at > now - window || at >= now)
@@ -173,7 +174,13 @@ impl Hpa {
     }
 
     /// The size before what moved within a period, in one direction.
-    fn size_before(&self, now: f64, current: u32, period: f64, counts: impl Fn(i64) -> bool) -> u32 {
+    fn size_before(
+        &self,
+        now: f64,
+        current: u32,
+        period: f64,
+        counts: impl Fn(i64) -> bool,
+    ) -> u32 {
         let recent = self.moves.iter().filter(|&&(at, _)| at > now - period);
         let moved: i64 = recent.map(|&(_, by)| by).filter(|&by| counts(by)).sum();
         u32::try_from(i64::from(current) - moved).unwrap_or(0)
@@ -249,7 +256,11 @@ mod tests {
             size = hpa.settle(now, size, if tick == 0 { 1 } else { 5 });
             sizes.push(size);
         }
-        assert_eq!(sizes[..5], [1, 1, 1, 1, 2], "the wish of the first tick counts 60 s");
+        assert_eq!(
+            sizes[..5],
+            [1, 1, 1, 1, 2],
+            "the wish of the first tick counts 60 s"
+        );
         assert_eq!(sizes[8], 3);
         assert_eq!(sizes[16], 5);
     }

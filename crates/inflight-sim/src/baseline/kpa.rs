@@ -2,14 +2,14 @@
 //!
 //! Source: knative/serving, `docs/scaling/SYSTEM.md` and `pkg/autoscaler` (collector, windows,
 //! scaling), Apache-2.0; written from recorded sequences of its answers. Minimum, maximum and
-//! scale to zero are done elsewhere in Knative, and here by the run. Metrics windows are linear.
+//! scale to zero are done elsewhere in Knative, and here by the run.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use crate::control::Rule;
 use crate::readings::Readings;
-use crate::units::{count, float, seconds};
+use crate::units::{count, float, nanos};
 
 /// Settings, by Knative's names.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -34,6 +34,12 @@ pub struct KpaConfig {
     pub down_delay: f64,
     /// Whether the revision can be reached: if not, there is no down rate.
     pub reachable: bool,
+    /// Concurrency to spare for bursts; 0: the proxy is never in the path, below 0: always.
+    pub burst_capacity: f64,
+    /// Whether averages are exponentially weighted.
+    pub is_weighted: bool,
+    /// Whether there are pods to ask; without them no data is no load.
+    pub has_pods: bool,
 }
 
 impl KpaConfig {
@@ -51,6 +57,9 @@ impl KpaConfig {
             activation: 0,
             down_delay: 0.0,
             reachable: true,
+            burst_capacity: 200.0,
+            is_weighted: false,
+            has_pods: true,
         }
     }
 
@@ -71,6 +80,8 @@ pub struct KpaTick {
     pub stable: f64,
     /// The average over the panic window.
     pub panic: f64,
+    /// Concurrency that the ready pods could take beyond the burst to spare for.
+    pub excess: f64,
 }
 
 /// The autoscaler and what it collected.
@@ -111,7 +122,7 @@ impl Kpa {
             panic: Buckets::new(config.panic_window()),
             // Started with several pods, it panics, so that it keeps them for a while.
             panic_since: (ready > 1).then_some(now),
-            panic_most: ready.max(1),
+            panic_most: ready,
             delayed: (slots > 0).then(|| Delay {
                 slots,
                 sizes: VecDeque::new(),
@@ -135,9 +146,16 @@ impl Kpa {
 
     /// Decides; `None`: there is no data, and nothing moves. *Units*: nanoseconds.
     pub fn tick(&mut self, now: u64, ready: u32) -> Option<KpaTick> {
-        let stable = self.stable.average(now / SECOND)?;
-        let panic = self.panic.average(now / SECOND).unwrap_or(0.0);
         let config = self.config;
+        let average = |buckets: &Buckets| {
+            if config.is_weighted {
+                buckets.weighted(now / SECOND)
+            } else {
+                buckets.average(now / SECOND)
+            }
+        };
+        let stable = average(&self.stable).or((!config.has_pods).then_some(0.0))?;
+        let panic = average(&self.panic).unwrap_or(0.0);
         let pods = f64::from(ready.max(1));
         let up = (config.up_rate * pods).ceil();
         let down = if config.reachable {
@@ -161,7 +179,7 @@ impl Kpa {
         let is_over = raw_panic / pods >= config.panic_threshold;
         match self.panic_since {
             _ if is_over => self.panic_since = Some(now),
-            Some(since) if seconds(now) > seconds(since) + config.stable_window => {
+            Some(since) if now > since + nanos(config.stable_window) => {
                 self.panic_since = None;
                 self.panic_most = 0;
             }
@@ -177,11 +195,25 @@ impl Kpa {
         {
             desired = delay.push(now / (2 * SECOND), desired);
         }
+        let capacity = f64::from(ready) * config.total;
+        let excess = match config.burst_capacity {
+            spare if spare > 0.0 => (capacity - spare - panic).floor(),
+            spare if spare < 0.0 => -1.0,
+            _ => 0.0,
+        };
         Some(KpaTick {
             desired,
             stable,
             panic,
+            excess,
         })
+    }
+
+    /// Returns when the threshold of the panic was last passed, while it panics.
+    /// *Units*: nanoseconds.
+    #[must_use]
+    pub fn panicking_since(&self) -> Option<u64> {
+        self.panic_since
     }
 
     /// Returns whether it panics, and the most pods since it does.
@@ -242,9 +274,26 @@ impl Buckets {
             return Some(0.0);
         }
         let span = (last - first + 1).min(self.window - silent);
+        let now = now.max(last);
         let within = self.sums.range((now + 1).saturating_sub(self.window)..);
         let sum: f64 = within.map(|(_, value)| value).sum();
         Some((sum / float(span) * 1e6).round() / 1e6)
+    }
+
+    /// Returns the exponentially weighted mean, neither rounded nor normalised; `None` when the
+    /// newest report is older than the window.
+    fn weighted(&self, now: u64) -> Option<f64> {
+        let last = self.last?;
+        if now.saturating_sub(last) > self.window {
+            return None;
+        }
+        // The oldest bucket weighs a ten-thousandth; at least a fifth is of the newest.
+        let weight = (1.0 - libm::pow(1e-4, 1.0 / float(self.window))).max(0.2);
+        let now = now.max(last);
+        let within = self.sums.range((now + 1).saturating_sub(self.window)..);
+        let weighed =
+            within.map(|(&at, value)| value * weight * libm::pow(1.0 - weight, float(now - at)));
+        Some(weighed.sum())
     }
 
     /// Keeps the newest buckets; a window that was young is full from then on.
@@ -276,7 +325,11 @@ impl Delay {
         {
             self.sizes.pop_front();
         }
-        self.sizes.iter().map(|&(_, size)| size).max().unwrap_or(size)
+        self.sizes
+            .iter()
+            .map(|&(_, size)| size)
+            .max()
+            .unwrap_or(size)
     }
 }
 
@@ -320,7 +373,7 @@ impl Rule for Knative {
             CountedAt::Replica => model.at_replica_seconds,
         };
         let total: f64 = fleet.models.iter().map(of).sum();
-        let at = crate::units::nanos(now.round());
+        let at = nanos(now.round());
         if now > 0.0 {
             self.kpa.record(at, total - self.reported);
         }
@@ -352,7 +405,10 @@ mod tests {
     fn a_constant_load_gets_its_pods_after_the_panic() {
         let config = KpaConfig::for_slots(1.0);
         let desired = run(config, &[2.1; 80], |second| if second < 7 { 1 } else { 4 });
-        assert!(desired.iter().all(|&desired| desired == 4), "2.1 / 0.7 is above 3: {desired:?}");
+        assert!(
+            desired.iter().all(|&desired| desired == 4),
+            "2.1 / 0.7 is above 3: {desired:?}"
+        );
     }
 
     #[test]

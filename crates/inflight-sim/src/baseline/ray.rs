@@ -56,7 +56,11 @@ impl Rule for Ray {
             Some(_) | None => now,
         };
         self.leaning = Some((is_up, since));
-        let delay = if is_up { self.up_delay } else { self.down_delay };
+        let delay = if is_up {
+            self.up_delay
+        } else {
+            self.down_delay
+        };
         if now - since < delay {
             return None;
         }

@@ -280,7 +280,10 @@ pub fn parse(
     let raw: RawScenario = read(text)?;
     let names: Vec<String> = raw.models.value.iter().map(|m| m.name.clone()).collect();
     if names.is_empty() {
-        return Err(at(&raw.models, "models has no row, allowed is one at least"));
+        return Err(at(
+            &raw.models,
+            "models has no row, allowed is one at least",
+        ));
     }
     if raw.load.value.is_empty() {
         return Err(at(&raw.load, "load has no row, allowed is one at least"));
@@ -319,9 +322,13 @@ struct Context<'a> {
 fn read<'de, T: Deserialize<'de>>(text: &'de str) -> Result<T, ScenarioError> {
     let options = serde_saphyr::options! { with_snippet: false };
     serde_saphyr::from_str_with_options(text, options).map_err(|error| {
-        let line = error.location().map_or(0, |location| line_number(location.line()));
+        let line = error
+            .location()
+            .map_or(0, |location| line_number(location.line()));
         let what = error.without_snippet().to_string();
-        let what = what.lines().next().unwrap_or("is no scenario").to_owned();
+        let what = what.lines().next().unwrap_or("is no scenario");
+        // The library says the place at the end again.
+        let what = what.split(" at line ").next().unwrap_or(what).to_owned();
         ScenarioError::Scenario { line, what }
     })
 }
@@ -440,12 +447,14 @@ fn service(raw: RawService) -> Result<Service, ScenarioError> {
 fn load(raw: RawLoad, context: &Context<'_>) -> Result<Load, ScenarioError> {
     let open = |rates, model| Ok(Load::Open(OpenLoad { rates, model }));
     match raw {
-        RawLoad::Steps { points: list, model } => {
-            open(Rates::Steps(points(&list)?), context.model(model)?)
-        }
-        RawLoad::Ramp { points: list, model } => {
-            open(Rates::Ramp(points(&list)?), context.model(model)?)
-        }
+        RawLoad::Steps {
+            points: list,
+            model,
+        } => open(Rates::Steps(points(&list)?), context.model(model)?),
+        RawLoad::Ramp {
+            points: list,
+            model,
+        } => open(Rates::Ramp(points(&list)?), context.model(model)?),
         RawLoad::Alternating {
             low,
             high,
@@ -563,7 +572,10 @@ fn alternating(raw: &RawAlternating) -> Result<Alternating, ScenarioError> {
 fn positive(raw: &Spanned<Span>, key: &str) -> Result<f64, ScenarioError> {
     // Shorter pieces would be more than a run can keep.
     if raw.value.0 < 0.01 {
-        return Err(at(raw, format!("{key} is {} s, allowed is 0.01 s or more", raw.value.0)));
+        return Err(at(
+            raw,
+            format!("{key} is {} s, allowed is 0.01 s or more", raw.value.0),
+        ));
     }
     Ok(raw.value.0)
 }

@@ -143,7 +143,12 @@ mod tests {
 
     #[test]
     fn sizes_become_work() {
-        let rows = read_trace("a.csv", "t_s,in,out\n0,1000,50\n2.5,0,100\n", &columns(), None);
+        let rows = read_trace(
+            "a.csv",
+            "t_s,in,out\n0,1000,50\n2.5,0,100\n",
+            &columns(),
+            None,
+        );
         let works: Vec<_> = rows.unwrap().iter().map(|row| (row.at, row.work)).collect();
         assert_eq!(works, [(0.0, Some(2.0)), (2.5, Some(2.0))]);
     }
@@ -151,7 +156,10 @@ mod tests {
     #[test]
     fn a_wrong_trace_says_the_line() {
         refused("", "trace a.csv, line 1: the trace is empty");
-        refused("t_s,in,out\n", "trace a.csv, line 2: the trace has no request");
+        refused(
+            "t_s,in,out\n",
+            "trace a.csv, line 2: the trace has no request",
+        );
         refused(
             "t_s,in\n1,2\n",
             "trace a.csv, line 1: there is no column `out`, only t_s, in",

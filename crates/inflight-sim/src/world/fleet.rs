@@ -270,5 +270,4 @@ impl World<'_> {
         let now = self.events.now();
         nanos(work / self.fleet.speed(replica, now))
     }
-
 }

@@ -238,8 +238,7 @@ impl World<'_> {
             return;
         }
         let model = model as usize;
-        let batch =
-            std::mem::take(&mut self.fleet.all[replica as usize].lanes[model].executing);
+        let batch = std::mem::take(&mut self.fleet.all[replica as usize].lanes[model].executing);
         for request in batch {
             self.leave_replica(request);
         }
