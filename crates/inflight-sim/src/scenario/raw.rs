@@ -2,6 +2,7 @@
 //!
 //! Strict: an unknown key, a bad unit or an impossible value is an error with its line.
 
+mod loads;
 mod values;
 
 use inflight_core::Slots;
@@ -10,15 +11,11 @@ use serde_saphyr::Spanned;
 
 use super::error::ScenarioError;
 use super::faults::{FleetFault, FleetFaultAt, ReadingFault, ReadingFaultFrom};
-use super::loads::{Alternating, Closed, Job, Load, OpenLoad, Point, Rates};
-use super::trace::{TraceColumns, read_trace};
 use super::{Binding, Fleet, Model, Scenario, Service, Speed, Start};
 use crate::law::Law;
 
-use self::values::{Count, Positive, Rate, Share, Span};
-
-/// The most replicas, jobs × streams and pieces of a rate: what a run keeps in memory.
-const COUNT_MAX: u32 = 1_000_000;
+use self::loads::{Context, RawLoad, load};
+use self::values::{Count, Positive, Share, Span};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -126,88 +123,6 @@ enum RawService {
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "snake_case")]
-enum RawLoad {
-    Steps {
-        points: Spanned<Vec<RawPoint>>,
-        #[serde(default)]
-        model: Option<Spanned<String>>,
-    },
-    Ramp {
-        points: Spanned<Vec<RawPoint>>,
-        #[serde(default)]
-        model: Option<Spanned<String>>,
-    },
-    Alternating {
-        low: RawAlternating,
-        high: RawAlternating,
-        #[serde(default)]
-        random: bool,
-        #[serde(default)]
-        model: Option<Spanned<String>>,
-    },
-    Sine {
-        mean: Rate,
-        swing: Share,
-        period: Spanned<Span>,
-    },
-    Walk {
-        every: Spanned<Span>,
-        median: Rate,
-        max: Rate,
-        keep: Share,
-        noise: Positive,
-        spike_share: Share,
-        spike: Positive,
-    },
-    Closed(RawClosed),
-    Burst {
-        at: Span,
-        requests: Count,
-    },
-    Trace {
-        file: String,
-        columns: TraceColumns,
-        #[serde(default)]
-        model: Option<Spanned<String>>,
-    },
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RawPoint {
-    at: Spanned<Span>,
-    rate: Rate,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RawAlternating {
-    rate: Rate,
-    span: Spanned<Span>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RawClosed {
-    #[serde(default)]
-    at: Span,
-    jobs: Count,
-    #[serde(default)]
-    every: Span,
-    #[serde(default = "one")]
-    streams: Count,
-    #[serde(default)]
-    requests: Option<u64>,
-    #[serde(default)]
-    think: Span,
-    #[serde(default)]
-    until: Option<Span>,
-    #[serde(default)]
-    model: Option<Spanned<String>>,
-}
-
-#[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawFault {
     at: Span,
@@ -253,10 +168,6 @@ enum RawReading {
 
 fn whole() -> Positive {
     Positive(1.0)
-}
-
-fn one() -> Count {
-    Count(1)
 }
 
 impl Default for RawBinding {
@@ -310,13 +221,6 @@ pub fn parse(
         faults: raw.faults.into_iter().map(fault).collect(),
         readings: raw.readings.into_iter().map(reading_fault).collect(),
     })
-}
-
-/// What the rows of a load may refer to.
-struct Context<'a> {
-    names: Vec<String>,
-    duration: f64,
-    file: &'a dyn Fn(&str) -> Result<String, String>,
 }
 
 fn read<'de, T: Deserialize<'de>>(text: &'de str) -> Result<T, ScenarioError> {
@@ -444,142 +348,6 @@ fn service(raw: RawService) -> Result<Service, ScenarioError> {
     })
 }
 
-fn load(raw: RawLoad, context: &Context<'_>) -> Result<Load, ScenarioError> {
-    let open = |rates, model| Ok(Load::Open(OpenLoad { rates, model }));
-    match raw {
-        RawLoad::Steps {
-            points: list,
-            model,
-        } => open(Rates::Steps(points(&list)?), context.model(model)?),
-        RawLoad::Ramp {
-            points: list,
-            model,
-        } => open(Rates::Ramp(points(&list)?), context.model(model)?),
-        RawLoad::Alternating {
-            low,
-            high,
-            random,
-            model,
-        } => {
-            let (low, high) = (alternating(&low)?, alternating(&high)?);
-            open(
-                Rates::Alternating { low, high, random },
-                context.model(model)?,
-            )
-        }
-        RawLoad::Sine {
-            mean,
-            swing,
-            period,
-        } => {
-            let rates = Rates::Sine {
-                mean: mean.0,
-                swing: swing.0,
-                period: positive(&period, "period")?,
-            };
-            open(rates, None)
-        }
-        RawLoad::Walk {
-            every,
-            median,
-            max,
-            keep,
-            noise,
-            spike_share,
-            spike,
-        } => {
-            let rates = Rates::Walk {
-                every: positive(&every, "every")?,
-                median: median.0,
-                max: max.0,
-                keep: keep.0,
-                noise: noise.0,
-                spike_share: spike_share.0,
-                spike: spike.0,
-            };
-            open(rates, None)
-        }
-        RawLoad::Closed(raw) => closed(raw, context),
-        RawLoad::Burst { at, requests } => {
-            let row = super::TraceRow {
-                at: at.0,
-                work: None,
-                model: None,
-            };
-            Ok(Load::Trace(vec![row; requests.0 as usize]))
-        }
-        RawLoad::Trace {
-            file,
-            columns,
-            model,
-        } => {
-            let model = context.model(model)?;
-            let text = (context.file)(&file).map_err(|what| ScenarioError::Unreadable {
-                file: file.clone(),
-                what,
-            })?;
-            Ok(Load::Trace(read_trace(&file, &text, &columns, model)?))
-        }
-    }
-}
-
-fn closed(raw: RawClosed, context: &Context<'_>) -> Result<Load, ScenarioError> {
-    let streams = raw.jobs.0.saturating_mul(raw.streams.0);
-    if streams == 0 || streams > COUNT_MAX {
-        let what = format!("jobs × streams is {streams}, allowed is 1 to {COUNT_MAX}");
-        return Err(ScenarioError::Whole { what });
-    }
-    Ok(Load::Closed(Closed {
-        at: raw.at.0,
-        jobs: raw.jobs.0,
-        every: raw.every.0,
-        job: Job {
-            streams: raw.streams.0,
-            requests: raw.requests,
-            think: raw.think.0,
-            until: raw.until.map_or(context.duration, |until| until.0),
-            model: context.model(raw.model)?,
-        },
-    }))
-}
-
-fn points(raw: &Spanned<Vec<RawPoint>>) -> Result<Vec<Point>, ScenarioError> {
-    let mut points: Vec<Point> = Vec::new();
-    for point in &raw.value {
-        let here = point.at.value.0;
-        if points.last().is_some_and(|last| last.at >= here) {
-            let what = format!("at is {here} s, allowed is a time after the point before");
-            return Err(at(&point.at, what));
-        }
-        points.push(Point {
-            at: here,
-            rate: point.rate.0,
-        });
-    }
-    if points.is_empty() {
-        return Err(at(raw, "points has no row, allowed is one at least"));
-    }
-    Ok(points)
-}
-
-fn alternating(raw: &RawAlternating) -> Result<Alternating, ScenarioError> {
-    Ok(Alternating {
-        rate: raw.rate.0,
-        span: positive(&raw.span, "span")?,
-    })
-}
-
-fn positive(raw: &Spanned<Span>, key: &str) -> Result<f64, ScenarioError> {
-    // Shorter pieces would be more than a run can keep.
-    if raw.value.0 < 0.01 {
-        return Err(at(
-            raw,
-            format!("{key} is {} s, allowed is 0.01 s or more", raw.value.0),
-        ));
-    }
-    Ok(raw.value.0)
-}
-
 fn fault(raw: RawFault) -> FleetFaultAt {
     let fault = match raw.what {
         RawFleetFault::Crash { replicas } => FleetFault::Crash {
@@ -616,16 +384,6 @@ fn reading_fault(raw: RawReadingFault) -> ReadingFaultFrom {
             RawReading::Freeze => ReadingFault::Freeze,
             RawReading::Corrupt => ReadingFault::Corrupt,
         },
-    }
-}
-
-impl Context<'_> {
-    fn model(&self, name: Option<Spanned<String>>) -> Result<Option<usize>, ScenarioError> {
-        let Some(name) = name else { return Ok(None) };
-        let found = self.names.iter().position(|known| *known == name.value);
-        let known = self.names.join(", ");
-        let what = || format!("there is no model `{}`, allowed is {known}", name.value);
-        found.map(Some).ok_or_else(|| at(&name, what()))
     }
 }
 

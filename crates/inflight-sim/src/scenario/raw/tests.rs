@@ -1,4 +1,5 @@
 use super::*;
+use crate::scenario::Load;
 
 const STEP: &str = "\
 name: step
