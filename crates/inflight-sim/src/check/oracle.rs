@@ -53,18 +53,26 @@ pub fn closed_loop_bounds(clients: f64, servers: f64, service: f64, think: f64) 
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
     use super::*;
-    use crate::scenario::parse;
+    use crate::scenario::{Scenario, parse};
     use crate::units::{area_seconds, float};
     use crate::{Outcome, run};
 
-    fn outcome(slots: u32, service: &str, load: &str, seconds: u32, seed: u64) -> Outcome {
+    fn scenario(slots: u32, service: &str, load: &str, seconds: u32) -> Scenario {
         let text = format!(
             "name: oracle\nabout: A queue.\nduration: {seconds}s\nfleet:\n  replicas: {{ start: 1, \
-             min: 1, max: 1 }}\n  start: {{ delay: 1s }}\nmodels:\n  - {{ name: only, slots: \
+             min: 1, max: 1 }}\n  start: {{ delay: 1s }}\n  binding: {{ least_request: {{ \
+             queue: 10000000 }} }}\nmodels:\n  - {{ name: only, slots: \
              {slots}, service: {{ {service} }}, slo: 1s }}\nload:\n  - {load}\n"
         );
-        let scenario = parse(&text, &|_| Err("no file".to_owned())).unwrap();
+        parse(&text, &|_| Err("no file".to_owned())).unwrap()
+    }
+
+    fn outcome(slots: u32, service: &str, load: &str, seconds: u32, seed: u64) -> Outcome {
+        let scenario = scenario(slots, service, load, seconds);
         let outcome = run(&scenario, Kept::control(), seed);
         assert_eq!(outcome.broken_identity(), None);
         outcome
@@ -124,6 +132,44 @@ mod tests {
         let batches = "batches: { batch: 20ms, each: 1ms, largest: 32 }";
         let outcome = outcome(32, batches, "closed: { jobs: 320 }", 1000, 1);
         near(float(outcome.served) / outcome.end, 32.0 / 0.052, 0.01);
+    }
+
+    /// Remembers the growth of two estimators of what is in flight between its last two looks.
+    #[derive(Debug)]
+    struct Estimators {
+        seen: (f64, f64),
+        ratio: Arc<AtomicU64>,
+    }
+
+    impl Rule for Estimators {
+        fn every(&self) -> Duration {
+            Duration::from_secs(60)
+        }
+
+        fn on_tick(&mut self, _: f64, fleet: &Readings) -> Option<u32> {
+            let exact = fleet.models[0].in_flight_seconds;
+            let completed = fleet.models[0].sojourn_seconds;
+            let ratio = (completed - self.seen.1) / (exact - self.seen.0);
+            self.seen = (exact, completed);
+            self.ratio.store(ratio.to_bits(), Ordering::Relaxed);
+            None
+        }
+    }
+
+    #[test]
+    fn a_counter_that_moves_at_completion_reads_one_over_the_overload_of_a_growing_backlog() {
+        for overload in [1.5, 2.0, 5.0, 10.0] {
+            let scenario = scenario(1, "constant: 10ms", &steps(100.0 * overload), 1800);
+            let ratio = Arc::new(AtomicU64::new(0));
+            let rule = Estimators {
+                seen: (0.0, 0.0),
+                ratio: Arc::clone(&ratio),
+            };
+            let outcome = run(&scenario, Control::Rule(Box::new(rule)), 1);
+            assert_eq!(outcome.refused, 0, "the queue holds the backlog");
+            let read = f64::from_bits(ratio.load(Ordering::Relaxed));
+            near(read, 1.0 / overload, 0.03);
+        }
     }
 
     #[test]
