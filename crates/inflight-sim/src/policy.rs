@@ -18,7 +18,7 @@ use crate::baseline::rps::Rps;
 use crate::control::{Control, CoreControl, Rule};
 use crate::observer::{Observer, Style};
 use crate::outcome::Outcome;
-use crate::scenario::{Scenario, Service};
+use crate::scenario::{Model, Scenario, Service};
 use crate::world::run;
 
 /// A policy.
@@ -104,15 +104,16 @@ impl Policy {
         seed: u64,
         margin: f64,
     ) -> Result<Control, ConfigError> {
-        let slots = scenario.slots();
+        let slots: Vec<f64> = scenario.models.iter().map(|m| m.slots.as_f64()).collect();
         let replicas = scenario.fleet.replicas_start;
         let rule = |rule: Box<dyn Rule>| Ok(Control::Rule(rule));
         let knative = |at, down_delay| {
-            let config = KpaConfig {
+            let config = |&slots: &f64| KpaConfig {
                 down_delay,
                 ..KpaConfig::for_slots(slots)
             };
-            rule(Box::new(Knative::new(config, at, replicas)))
+            let configs: Vec<KpaConfig> = slots.iter().map(config).collect();
+            rule(Box::new(Knative::new(&configs, at, replicas)))
         };
         let ratio = Number::Occupancy { target: 2.0 };
         match self {
@@ -142,9 +143,9 @@ impl Policy {
             Self::Knative => knative(CountedAt::Replica, 0.0),
             Self::KnativeProxy => knative(CountedAt::Proxy, 0.0),
             Self::KnativeDelay => knative(CountedAt::Replica, 120.0),
-            Self::HpaUtilization => rule(Box::new(Utilization::new(0.7, slots))),
-            Self::Rps => rule(Box::new(Rps::new(requests_per_second(scenario)))),
-            Self::Ray => rule(Box::new(Ray::new(slots))),
+            Self::HpaUtilization => rule(Box::new(Utilization::new(0.7, &slots))),
+            Self::Rps => rule(Box::new(Rps::new(&requests_per_second(scenario)))),
+            Self::Ray => rule(Box::new(Ray::new(&slots))),
             Self::Clairvoyant => rule(Box::new(Clairvoyant::new(scenario, seed, margin))),
         }
     }
@@ -187,10 +188,11 @@ fn is_better(one: &Outcome, other: &Outcome) -> bool {
     }
 }
 
-/// 70 % of what a replica can serve of the scenario's mixture.
-fn requests_per_second(scenario: &Scenario) -> f64 {
-    let servers = scenario.models.iter().map(|model| model.servers());
-    0.7 * servers.fold(1.0, f64::max) / scenario.service_mean()
+/// 70 % of what a replica can serve of each model.
+fn requests_per_second(scenario: &Scenario) -> Vec<f64> {
+    let models = scenario.models.iter();
+    let target = |model: &Model| 0.7 * model.servers() / model.service.seconds_each();
+    models.map(target).collect()
 }
 
 fn staffed(scenario: &Scenario, config: StaffingConfig) -> Result<Control, ConfigError> {

@@ -152,13 +152,6 @@ impl Scenario {
             .map(|model| model.share * model.service.seconds_each());
         weighted.sum::<f64>() / shares
     }
-
-    /// Returns how many slots one replica has for the model with the most.
-    #[must_use]
-    pub fn slots(&self) -> f64 {
-        let slots = self.models.iter().map(|model| model.slots.as_f64());
-        slots.fold(1.0, f64::max)
-    }
 }
 
 impl Model {

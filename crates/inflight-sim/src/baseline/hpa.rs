@@ -187,25 +187,45 @@ impl Hpa {
     }
 }
 
-/// A target on the share of slots that are busy, as an HPA on CPU utilization is.
+/// A target on the share of slots that are busy, as an HPA on CPU utilization is; of several
+/// models the largest size counts, as of several metrics.
 #[derive(Debug)]
 pub struct Utilization {
     target: f64,
-    slots: f64,
-    executing: Window,
+    /// Slots per replica of each model, and what of them is busy.
+    models: Vec<(f64, Window)>,
     hpa: Hpa,
 }
 
 impl Utilization {
-    /// Builds the rule: `target` of `slots` per replica, over 30 s.
+    /// Builds the rule: `target` of each model's slots per replica, over 30 s.
     #[must_use]
-    pub fn new(target: f64, slots: f64) -> Self {
+    pub fn new(target: f64, slots: &[f64]) -> Self {
+        let model = |&slots: &f64| (slots, Window::new(30.0));
         Self {
             target,
-            slots,
-            executing: Window::new(30.0),
+            models: slots.iter().map(model).collect(),
             hpa: Hpa::new(Behavior::DEFAULT),
         }
+    }
+
+    /// The size for one model's busy slots. Pods that are not ready count as idle ones on the way
+    /// up, and must not turn it into a way down.
+    fn wish(&self, busy: f64, slots: f64, fleet: &Readings) -> u32 {
+        let (ready, unready) = (f64::from(fleet.ready), f64::from(fleet.starting));
+        let ratio = busy / (ready * slots) / self.target;
+        if self.hpa.is_within_tolerance(ratio) {
+            return fleet.desired;
+        }
+        if ratio < 1.0 || fleet.starting == 0 {
+            return replicas_ceil(ratio * ready);
+        }
+        let all = ready + unready;
+        let spread = ratio * ready / all;
+        if spread < 1.0 || self.hpa.is_within_tolerance(spread) {
+            return fleet.desired;
+        }
+        replicas_ceil(spread * all).max(fleet.desired)
     }
 }
 
@@ -215,30 +235,15 @@ impl Rule for Utilization {
     }
 
     fn on_tick(&mut self, now: f64, fleet: &Readings) -> Option<u32> {
-        let executing = fleet.models.iter().map(|model| model.executing_seconds);
-        self.executing.push(now, executing.sum());
+        for ((_, window), model) in self.models.iter_mut().zip(&fleet.models) {
+            window.push(now, model.executing_seconds);
+        }
         if fleet.ready == 0 {
             return None;
         }
-        let ready = f64::from(fleet.ready);
-        let utilization = self.executing.rate() / (ready * self.slots);
-        let ratio = utilization / self.target;
-        let wish = if self.hpa.is_within_tolerance(ratio) {
-            fleet.desired
-        } else {
-            // Pods that are not ready yet count as idle on the way up, as if they were there.
-            let pods = f64::from(fleet.ready + fleet.starting);
-            let spread = utilization * ready / pods / self.target;
-            if ratio > 1.0 && fleet.starting > 0 {
-                if spread <= 1.0 {
-                    fleet.desired
-                } else {
-                    replicas_ceil(spread * pods)
-                }
-            } else {
-                replicas_ceil(ratio * ready)
-            }
-        };
+        let models = self.models.iter();
+        let wishes = models.map(|(slots, busy)| self.wish(busy.rate(), *slots, fleet));
+        let wish = wishes.max()?;
         Some(self.hpa.settle(now, fleet.desired, wish))
     }
 }

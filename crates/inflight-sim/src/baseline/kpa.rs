@@ -342,22 +342,23 @@ pub enum CountedAt {
     Replica,
 }
 
-/// The autoscaler over a simulated fleet: a report each second, a decision each two.
+/// An autoscaler for each model over a simulated fleet, of which the largest size counts: a report
+/// each second, a decision each two.
 #[derive(Debug)]
 pub struct Knative {
-    kpa: Kpa,
+    models: Vec<(Kpa, f64)>,
     at: CountedAt,
-    reported: f64,
 }
 
 impl Knative {
-    /// Builds the rule for a fleet that starts with so many replicas.
+    /// Builds the rule, with settings for each model, for a fleet that starts with so many
+    /// replicas.
     #[must_use]
-    pub fn new(config: KpaConfig, at: CountedAt, replicas: u32) -> Self {
+    pub fn new(configs: &[KpaConfig], at: CountedAt, replicas: u32) -> Self {
+        let model = |config: &KpaConfig| (Kpa::new(*config, 0, replicas), 0.0);
         Self {
-            kpa: Kpa::new(config, 0, replicas),
+            models: configs.iter().map(model).collect(),
             at,
-            reported: 0.0,
         }
     }
 }
@@ -368,19 +369,24 @@ impl Rule for Knative {
     }
 
     fn on_tick(&mut self, now: f64, fleet: &Readings) -> Option<u32> {
-        let of = |model: &crate::ModelReading| match self.at {
-            CountedAt::Proxy => model.in_flight_seconds,
-            CountedAt::Replica => model.at_replica_seconds,
-        };
-        let total: f64 = fleet.models.iter().map(of).sum();
         let at = nanos(now.round());
-        if now > 0.0 {
-            self.kpa.record(at, total - self.reported);
-        }
-        self.reported = total;
         let is_even = (at / SECOND).is_multiple_of(2);
-        let tick = is_even.then(|| self.kpa.tick(at, fleet.ready)).flatten();
-        tick.map(|tick| tick.desired)
+        let mut largest = None;
+        for ((kpa, reported), model) in self.models.iter_mut().zip(&fleet.models) {
+            let total = match self.at {
+                CountedAt::Proxy => model.in_flight_seconds,
+                CountedAt::Replica => model.at_replica_seconds,
+            };
+            if now > 0.0 {
+                kpa.record(at, total - *reported);
+            }
+            *reported = total;
+            if is_even {
+                let desired = kpa.tick(at, fleet.ready).map(|tick| tick.desired);
+                largest = largest.max(desired);
+            }
+        }
+        largest
     }
 }
 

@@ -12,11 +12,11 @@ use crate::control::Rule;
 use crate::readings::Readings;
 use crate::units::replicas_ceil;
 
-/// The rule. *Units*: seconds.
+/// The rule; of several models the largest size counts. *Units*: seconds.
 #[derive(Debug)]
 pub struct Ray {
-    target: f64,
-    ongoing: Window,
+    /// Ongoing requests that a replica is for, of each model, and those there are.
+    models: Vec<(f64, Window)>,
     up_delay: f64,
     down_delay: f64,
     /// Since when the size is too small or too large.
@@ -24,12 +24,12 @@ pub struct Ray {
 }
 
 impl Ray {
-    /// Builds the rule with Ray's default delays and a target of ongoing requests per replica.
+    /// Builds the rule with Ray's default delays, for targets of ongoing requests per replica.
     #[must_use]
-    pub fn new(target: f64) -> Self {
+    pub fn new(targets: &[f64]) -> Self {
+        let model = |&target: &f64| (target, Window::new(30.0));
         Self {
-            target,
-            ongoing: Window::new(30.0),
+            models: targets.iter().map(model).collect(),
             up_delay: 30.0,
             down_delay: 600.0,
             leaning: None,
@@ -43,9 +43,11 @@ impl Rule for Ray {
     }
 
     fn on_tick(&mut self, now: f64, fleet: &Readings) -> Option<u32> {
-        let in_flight = fleet.models.iter().map(|model| model.in_flight_seconds);
-        self.ongoing.push(now, in_flight.sum());
-        let wish = replicas_ceil(self.ongoing.rate() / self.target);
+        let mut wish = 0;
+        for ((target, ongoing), model) in self.models.iter_mut().zip(&fleet.models) {
+            ongoing.push(now, model.in_flight_seconds);
+            wish = wish.max(replicas_ceil(ongoing.rate() / *target));
+        }
         if wish == fleet.desired {
             self.leaning = None;
             return None;

@@ -12,22 +12,21 @@ use crate::control::Rule;
 use crate::readings::Readings;
 use crate::units::replicas_ceil;
 
-/// The rule.
+/// The rule; of several models the largest size counts.
 #[derive(Debug)]
 pub struct Rps {
-    /// Requests per second that a replica is for.
-    target: f64,
-    arrivals: Window,
+    /// Requests per second that a replica is for, of each model, and those that arrive.
+    models: Vec<(f64, Window)>,
     hpa: Hpa,
 }
 
 impl Rps {
-    /// Builds the rule for a target of requests per second and replica.
+    /// Builds the rule for targets of requests per second and replica, of each model.
     #[must_use]
-    pub fn new(target: f64) -> Self {
+    pub fn new(targets: &[f64]) -> Self {
+        let model = |&target: &f64| (target, Window::new(60.0));
         Self {
-            target,
-            arrivals: Window::new(60.0),
+            models: targets.iter().map(model).collect(),
             hpa: Hpa::new(Behavior::DEFAULT),
         }
     }
@@ -39,9 +38,11 @@ impl Rule for Rps {
     }
 
     fn on_tick(&mut self, now: f64, fleet: &Readings) -> Option<u32> {
-        let arrivals = fleet.models.iter().map(|model| model.arrivals);
-        self.arrivals.push(now, arrivals.sum());
-        let need = self.arrivals.rate() / self.target;
+        let mut need: f64 = 0.0;
+        for ((target, window), model) in self.models.iter_mut().zip(&fleet.models) {
+            window.push(now, model.arrivals);
+            need = need.max(window.rate() / *target);
+        }
         let ratio = need / f64::from(fleet.desired.max(1));
         let wish = if self.hpa.is_within_tolerance(ratio) {
             fleet.desired
