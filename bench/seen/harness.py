@@ -45,8 +45,8 @@ def fleet(name, slots=1, minimum=0, maximum=16, work="10ms", start_delay="0ms", 
 class Product:
     """`inflight run` with the given fleets; a context manager that leaves nothing behind."""
 
-    def __init__(self, *fleets, log=None):
-        self.admin_port = free_port()
+    def __init__(self, *fleets, log=None, admin_port=None):
+        self.admin_port = admin_port or free_port()
         self.folder = tempfile.TemporaryDirectory()
         path = pathlib.Path(self.folder.name) / "inflight.yaml"
         path.write_text(f'version: 1\nadmin: {{ listen: "127.0.0.1:{self.admin_port}" }}\nfleets:\n' + "".join(fleets))

@@ -9,6 +9,7 @@ mod queue;
 mod rate;
 mod refusal;
 mod request;
+mod retry;
 mod session;
 
 pub use crate::load::ReplicaState as EndpointState;

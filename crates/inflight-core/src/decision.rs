@@ -23,8 +23,8 @@ pub struct Decision {
     pub desired: Replicas,
     /// The replicas that shall go, first to go first. Draining ones are not named again.
     pub drain: Vec<ReplicaId>,
-    /// Whether the fleet cannot grow: `desired` is the maximum, or nothing became ready for twice
-    /// the start delay although more was asked for.
+    /// Whether the fleet cannot grow: `desired` is the maximum, a person holds the size, or nothing
+    /// became ready for twice the start delay although more was asked for.
     pub at_max: bool,
     /// What the policy looked at, in its own order.
     pub inputs: Vec<Input>,
@@ -70,6 +70,8 @@ pub enum Limit {
     },
     /// One term of the formula is missing; what is left of it may grow the fleet only.
     Degraded,
+    /// A part of the load cannot be seen; what is seen may grow the fleet only.
+    Partial,
     /// Nothing was in flight for the grace period, so that nothing is needed.
     Idle {
         /// The grace period.
@@ -92,6 +94,18 @@ pub enum Limit {
     StepUp,
     /// The fleet may not shrink faster.
     StepDown,
+    /// A person paused the fleet, so the size is kept.
+    Paused {
+        /// For how long still.
+        left: Duration,
+    },
+    /// A person set the size.
+    Sized {
+        /// To this.
+        size: Replicas,
+        /// For how long still.
+        left: Duration,
+    },
     /// Replicas that were ready and are unhealthy are replaced.
     Lost {
         /// How many.
@@ -103,6 +117,8 @@ pub enum Limit {
     Max,
     /// Requests are in flight, or were within the grace period, so that one replica is the least.
     LastOne,
+    /// The fleet was at zero and a request came.
+    Woken,
 }
 
 impl Decision {
@@ -156,6 +172,7 @@ impl fmt::Display for Limit {
                 )
             }
             Self::Degraded => f.write_str("not shrunk on that, as a term is missing"),
+            Self::Partial => f.write_str("not shrunk on that, as a part of the load is not seen"),
             Self::Idle { grace } => {
                 write!(
                     f,
@@ -178,10 +195,17 @@ impl fmt::Display for Limit {
             }
             Self::StepUp => f.write_str("grown only as fast as the step limit allows"),
             Self::StepDown => f.write_str("shrunk only as fast as the step limit allows"),
+            Self::Paused { left } => {
+                write!(f, "paused by hand, {:.0} s left", left.as_secs_f64())
+            }
+            Self::Sized { size, left } => {
+                write!(f, "set to {size} by hand, {:.0} s left", left.as_secs_f64())
+            }
             Self::Lost { count } => write!(f, "{count} more for the unhealthy"),
             Self::Min => f.write_str("raised to the minimum"),
             Self::Max => f.write_str("cut to the maximum"),
             Self::LastOne => f.write_str("the last one stays until the fleet is idle"),
+            Self::Woken => f.write_str("a request woke the fleet"),
         }
     }
 }

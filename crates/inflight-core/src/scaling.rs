@@ -8,6 +8,7 @@
 mod bounds;
 pub mod concurrency;
 mod error;
+mod hold;
 mod idle;
 pub mod metric;
 pub mod occupancy;
@@ -36,9 +37,10 @@ use self::start_delay::{Growth, StartDelay};
 pub use bounds::{Bounds, StepLimit, Tolerance};
 pub use concurrency::{ConcurrencyConfig, ConcurrencyFinding, Measure};
 pub use error::ConfigError;
+pub use hold::{Held, Hold};
 pub use metric::{MetricConfig, MetricFinding, MetricKind};
 pub use occupancy::{OccupancyConfig, OccupancyFinding};
-pub use sizing::Finding;
+pub use sizing::{Finding, Thresholds};
 pub use stabilization::DownWindow;
 pub use staffing::{StaffingConfig, StaffingFinding};
 
@@ -102,6 +104,7 @@ pub struct Scaler {
     stabilization: Stabilization,
     sizes: Sizes,
     unknown_since: Option<Timestamp>,
+    held: Option<Held>,
     started: Timestamp,
     found: Replicas,
     /// The last answer, before the lost were added.
@@ -195,6 +198,7 @@ impl Scaler {
             stabilization: Stabilization::default(),
             sizes: Sizes::new(now, current),
             unknown_since: None,
+            held: None,
             started: now,
             found: current,
             settled: current,
@@ -214,6 +218,22 @@ impl Scaler {
         self.config = config;
         self.stabilization
             .push(now, self.settled, self.down_window());
+    }
+
+    /// Sets a size by hand until `until`, in place of what was set by hand before.
+    pub fn hold(&mut self, hold: Hold, until: Timestamp) {
+        self.held = Some(Held { hold, until });
+    }
+
+    /// Returns what holds the size by hand.
+    #[must_use]
+    pub fn held(&self, now: Timestamp) -> Option<Held> {
+        self.held.filter(|held| !held.is_over(now))
+    }
+
+    /// Gives the size back to the policy.
+    pub fn release(&mut self) {
+        self.held = None;
     }
 
     /// Takes a reading.
@@ -245,6 +265,11 @@ impl Scaler {
             finding,
             sizing,
         } = self.config.policy.assess(&situation, &mut self.burst);
+        let is_partial = self.history.is_partial();
+        let sizing = sizing.map(|sizing| Sizing {
+            complete: sizing.complete && !is_partial,
+            ..sizing
+        });
         let mut limits = Vec::new();
         let target = match &sizing {
             Some(sizing) => self.known_target(now, sizing, &mut limits),
@@ -253,10 +278,11 @@ impl Scaler {
         let stable = self.stabilize(now, target, sizing.is_some(), &mut limits);
         let stepped = self.limit_steps(now, stable, &mut limits);
         let wanted = sizing.map(|sizing| sizing.want);
-        let lost = self.lost(wanted, &mut limits);
-        let least = self.idle.least(now, self.config.idle_grace, self.settled);
-        let settled = self.config.bounds.clamp(stepped).max(least);
-        let desired = self.keep_within_bounds(stepped.plus(lost), least, &mut limits);
+        self.held = self.held.filter(|held| !held.is_over(now));
+        let (settled, desired) = match self.held {
+            Some(held) => self.keep_held(now, held, &mut limits),
+            None => self.keep_granted(now, stepped, wanted, &mut limits),
+        };
 
         let memory = self
             .config
@@ -275,7 +301,9 @@ impl Scaler {
             wanted,
             desired,
             drain: victims::choose(&self.rows, desired),
-            at_max: desired >= self.config.bounds.max() || self.growth.is_stalled(now, patience),
+            at_max: desired >= self.config.bounds.max()
+                || self.held.is_some()
+                || self.growth.is_stalled(now, patience),
             inputs,
             reason: Reason { finding, limits },
         }
@@ -292,6 +320,12 @@ impl Scaler {
     #[must_use]
     pub fn start_delay(&self) -> Duration {
         self.start_delay.median()
+    }
+
+    /// Returns the same once a start was seen.
+    #[must_use]
+    pub fn start_delay_seen(&self) -> Option<Duration> {
+        self.start_delay.seen()
     }
 
     /// Returns the configuration.
@@ -345,7 +379,11 @@ impl Scaler {
         let current = self.settled;
         let target = sizing.target(current);
         if !sizing.complete && sizing.want < current {
-            limits.push(Limit::Degraded);
+            limits.push(if self.history.is_partial() {
+                Limit::Partial
+            } else {
+                Limit::Degraded
+            });
         }
         if let Some(ratio) = sizing.ratio
             && self.config.tolerance.contains(ratio)
@@ -427,9 +465,46 @@ impl Scaler {
         }
     }
 
+    /// Returns the size without and with those that replace the lost, where the policy decides.
+    fn keep_granted(
+        &self,
+        now: Timestamp,
+        stepped: Replicas,
+        wanted: Option<Replicas>,
+        limits: &mut Vec<Limit>,
+    ) -> (Replicas, Replicas) {
+        let lost = self.lost(wanted.unwrap_or(self.settled), limits);
+        let least = self.idle.least(now, self.config.idle_grace, self.settled);
+        let settled = self.config.bounds.clamp(stepped).max(least);
+        let desired = self.keep_within_bounds(stepped.plus(lost), least, limits);
+        if self.settled == Replicas::ZERO && self.idle.wakes() && settled > Replicas::ZERO {
+            limits.push(Limit::Woken);
+        }
+        (settled, desired)
+    }
+
+    /// Returns the same where a person decided: what else bound the policy's answer bound nothing.
+    fn keep_held(
+        &self,
+        now: Timestamp,
+        held: Held,
+        limits: &mut Vec<Limit>,
+    ) -> (Replicas, Replicas) {
+        let max = self.config.bounds.max();
+        let (size, limit) = held.size(now, self.settled);
+        limits.clear();
+        limits.push(limit);
+        let settled = size.min(max);
+        let wish = settled.plus(self.lost(settled, limits));
+        if size > max || wish > max {
+            limits.push(Limit::Max);
+        }
+        (settled, wish.min(max))
+    }
+
     /// Returns how many replicas to add for those that are lost: ready once, unhealthy, and
-    /// replaced by nobody. Never for a number of the user's own, which may count them already.
-    fn lost(&self, wanted: Option<Replicas>, limits: &mut Vec<Limit>) -> Replicas {
+    /// replaced by nobody; at most `most`. Never for a number of the user's own, which may count them already.
+    fn lost(&self, most: Replicas, limits: &mut Vec<Limit>) -> Replicas {
         if matches!(self.config.policy, Policy::Metric(_)) {
             return Replicas::ZERO;
         }
@@ -437,7 +512,7 @@ impl Scaler {
             .rows
             .iter()
             .filter(|row| row.state == ReplicaState::Unhealthy);
-        let count = Replicas::from_len(unhealthy.count()).min(wanted.unwrap_or(self.settled));
+        let count = Replicas::from_len(unhealthy.count()).min(most);
         if count > Replicas::ZERO {
             limits.push(Limit::Lost { count });
         }
@@ -456,7 +531,7 @@ impl Scaler {
         } else if wish > within {
             limits.push(Limit::Max);
         }
-        if within < least {
+        if within < least && self.settled > Replicas::ZERO {
             limits.push(Limit::LastOne);
         }
         within.max(least)

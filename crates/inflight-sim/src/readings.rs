@@ -147,5 +147,6 @@ pub(crate) fn observation(
         }),
         started,
         metric: Term::Unknown(Missing::NotOffered),
+        is_partial: false,
     }
 }

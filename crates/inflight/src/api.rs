@@ -1,26 +1,38 @@
-//! The admin API: what is going on, for people, probes and Prometheus.
+//! The admin API: what is going on, for people, probes and Prometheus, and the orders of people.
 //!
-//! It reads and never decides. Every answer is made from one reading of each fleet it names; the
-//! API keeps nothing between two requests, so a fleet that is gone leaves nothing behind.
+//! It reads and never decides: an order goes to the fleet's control loop, which carries it out.
+//! Every answer is made from one reading of each fleet it names; the API keeps nothing between two
+//! requests, so a fleet that is gone leaves nothing behind.
 
+mod access;
+mod connections;
+mod events;
 mod failure;
 mod fleets;
 mod health;
+mod holds;
 mod listener;
 mod mapping;
 pub mod metrics;
+mod openapi;
+mod query;
 pub mod wire;
 
 use std::sync::Arc;
 
 use axum::Router;
-use axum::http::Uri;
-use axum::routing::get;
+use axum::http::{Method, Uri};
+use axum::middleware;
+use axum::routing::{MethodRouter, get, put};
+use inflight_core::load::InstanceId;
+use tokio::sync::Semaphore;
 
+pub use access::Access;
 pub use listener::{AdminListener, ListenError};
 
 use crate::clock::Clock;
 use crate::fleet::{Member, Roster};
+use crate::story::Story;
 use failure::Failure;
 
 /// What the admin API shows.
@@ -28,22 +40,42 @@ use failure::Failure;
 pub struct Api {
     /// The fleets, which may change at any time.
     pub roster: Arc<Roster>,
-    /// The clock that the fleets' timestamps are of.
+    /// The clock that the fleets' timestamps are of; it starts with this process.
     pub clock: Clock,
+    /// What happens to them.
+    pub story: Story,
+    /// Who may ask and order.
+    pub access: Access,
+    /// This run of this instance, by which others tell its counters apart.
+    pub instance: InstanceId,
+}
+
+/// What the handlers share.
+struct Shared {
+    api: Api,
+    /// Places for those who listen to events.
+    listeners: Arc<Semaphore>,
 }
 
 impl Api {
     /// Builds the routes.
     pub fn router(self) -> Router {
-        Router::new()
-            .route("/metrics", get(metrics::page))
-            .route("/healthz", get(health::alive))
-            .route("/readyz", get(health::ready))
-            .route("/api/v1/fleets", get(fleets::list))
-            .route("/api/v1/fleets/{name}", get(fleets::one))
-            .route("/api/v1/fleets/{name}/decisions", get(fleets::decisions))
+        let shared = Arc::new(Shared {
+            api: self,
+            listeners: Arc::new(Semaphore::new(events::LISTENERS_MAX)),
+        });
+        let mut router = Router::new();
+        for (path, methods) in routes() {
+            router = router.route(path, methods);
+        }
+        router
             .fallback(unknown_path)
-            .with_state(Arc::new(self))
+            .method_not_allowed_fallback(unknown_method)
+            .layer(middleware::from_fn_with_state(
+                Arc::clone(&shared),
+                access::guard,
+            ))
+            .with_state(shared)
     }
 
     fn member(&self, name: &str) -> Result<Member, Failure> {
@@ -59,6 +91,38 @@ impl Api {
     }
 }
 
+/// Every path with what answers there; the OpenAPI document has the same.
+fn routes() -> [(&'static str, MethodRouter<Arc<Shared>>); 10] {
+    [
+        ("/healthz", get(health::alive)),
+        ("/readyz", get(health::ready)),
+        ("/metrics", get(metrics::page)),
+        ("/api/openapi.json", get(openapi::page)),
+        ("/api/v1/fleets", get(fleets::list)),
+        ("/api/v1/fleets/{name}", get(fleets::one)),
+        ("/api/v1/fleets/{name}/decisions", get(fleets::decisions)),
+        (
+            "/api/v1/fleets/{name}/pause",
+            put(holds::pause).delete(holds::end_pause),
+        ),
+        (
+            "/api/v1/fleets/{name}/size",
+            put(holds::size).delete(holds::end_size),
+        ),
+        ("/api/v1/events", get(events::listen)),
+    ]
+}
+
 async fn unknown_path(uri: Uri) -> Failure {
-    Failure::not_found(format!("no page {:?}", uri.path()))
+    Failure::not_found(format!(
+        "no page {:?}; /api/openapi.json lists what there is",
+        uri.path()
+    ))
+}
+
+async fn unknown_method(method: Method, uri: Uri) -> Failure {
+    Failure::method_not_allowed(format!(
+        "{method} is nothing that {:?} knows; the header `allow` says what is",
+        uri.path()
+    ))
 }

@@ -1,18 +1,22 @@
 //! The command line: parses, calls, prints. Nothing imports it.
 
 pub mod check;
+mod client;
 mod config_file;
 mod demo;
+pub mod explain;
 mod load;
 mod output;
 pub mod run;
 mod simulate;
 pub mod status;
+mod watched_file;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+pub use client::{AdminAddress, AskError, BadAddress};
 pub use config_file::ConfigFile;
 
 /// Bad usage or configuration.
@@ -38,6 +42,8 @@ enum Command {
     Status(status::StatusArgs),
     /// Runs scenarios under policies in virtual time and compares them.
     Simulate(simulate::SimulateArgs),
+    /// Says why a fleet of a running instance has its size, and what would change it.
+    Explain(explain::ExplainArgs),
     /// Sends a closed-loop load, for the scripts in `bench/seen`.
     #[command(name = "__load", hide = true)]
     Load(load::LoadArgs),
@@ -64,6 +70,7 @@ pub fn main() -> ExitCode {
         Command::Check(args) => check::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Simulate(args) => simulate::run(&args),
+        Command::Explain(args) => explain::run(&args),
         Command::Load(args) => load::run(&args),
     }
 }

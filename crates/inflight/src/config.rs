@@ -17,6 +17,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -25,13 +26,23 @@ use inflight_core::{Bytes, Replicas, Slots};
 
 pub use error::{ConfigError, Located, Place, Problem};
 pub use reference::reference_page;
-pub use surroundings::Surroundings;
+pub use surroundings::{NoSecret, Surroundings, read_secret};
+
+/// Reads a duration as the file spells it (`90s`, `1.5h`) within a range.
+///
+/// # Errors
+/// What is wrong with it, to follow the text in a message.
+pub fn span_of(text: &str, range: &RangeInclusive<Duration>) -> Result<Duration, &'static str> {
+    setting::span_of(text, range)
+}
 
 /// Everything a configuration file says.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// What people and monitoring talk to.
     pub admin: AdminConfig,
+    /// Where what happens is written down; `None` writes nothing.
+    pub journal: Option<JournalSettings>,
     /// The fleets in the order of the file; never empty, names distinct.
     pub fleets: Vec<FleetConfig>,
     /// What is allowed and yet worth a look, in the order of the file.
@@ -43,12 +54,17 @@ impl Config {
     ///
     /// *Errors*: the file cannot be read, or anything in it is wrong; then all that is.
     pub fn load(path: &Path, surroundings: &Surroundings) -> Result<Self, ConfigError> {
-        let unreadable = |error| ConfigError::Unreadable {
+        Self::from_text(path, &Self::read(path)?, surroundings)
+    }
+
+    /// Reads a file and judges nothing.
+    ///
+    /// *Errors*: the file cannot be read.
+    pub fn read(path: &Path) -> Result<String, ConfigError> {
+        document::read(path).map_err(|error| ConfigError::Unreadable {
             path: path.to_owned(),
             error,
-        };
-        let text = document::read(path).map_err(unreadable)?;
-        Self::from_text(path, &text, surroundings)
+        })
     }
 
     /// Judges a text; `path` is only named in messages.
@@ -76,6 +92,15 @@ pub struct AdminConfig {
     pub token_file: Option<PathBuf>,
 }
 
+/// Settings of the journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JournalSettings {
+    /// The file.
+    pub file: PathBuf,
+    /// The most that it and its predecessor take together.
+    pub max_size: Bytes,
+}
+
 /// Settings of one fleet.
 #[derive(Clone, Debug)]
 pub struct FleetConfig {
@@ -87,8 +112,10 @@ pub struct FleetConfig {
     pub replicas_min: Replicas,
     /// The most replicas; at least one.
     pub replicas_max: Replicas,
-    /// The gateway, which measures the load.
-    pub gateway: GatewaySettings,
+    /// The gateway, which measures the load that comes in here. Without one there are peers.
+    pub gateway: Option<GatewaySettings>,
+    /// The instances that measure the load that comes in there.
+    pub peers: Option<PeersSettings>,
     /// Where requests go.
     pub endpoints: Endpoints,
     /// What changes the fleet.
@@ -129,6 +156,23 @@ pub struct GatewaySettings {
     pub limits: LimitSettings,
     /// Paths, compared as a whole, that are neither counted nor held.
     pub ignore_paths: Vec<String>,
+    /// Whether a replica stops working on a request whose client left.
+    pub cancellable: bool,
+}
+
+/// Which other instances count the same fleet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeersSettings {
+    /// Their admin addresses, host and port, all different.
+    pub listed: Vec<String>,
+    /// A name, with its port, each address of which is one; at least this or a listed one is there.
+    pub dns: Option<String>,
+    /// The fleet's name there.
+    pub fleet: String,
+    /// How often each is asked.
+    pub every: Duration,
+    /// How long an answer may take.
+    pub timeout: Duration,
 }
 
 /// What is spoken with replicas.
@@ -173,6 +217,8 @@ pub struct LimitSettings {
 pub enum Endpoints {
     /// To what the target starts.
     Target,
+    /// Nowhere from here: no requests come in.
+    Elsewhere,
     /// To fixed addresses; never empty, all different.
     Static(Vec<SocketAddr>),
 }

@@ -6,15 +6,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use inflight_core::load::ReplicaState;
-use inflight_core::scaling::Scaler;
+use inflight_core::load::{Observation, ReplicaState};
+use inflight_core::scaling::{Held, Scaler};
 use inflight_core::{Decision, ReplicaId, Replicas, Timestamp};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
 use crate::fleet::Fleet;
-use crate::ports::{FleetSettings, Order, ReplicaChange, TargetCommand, TargetEvent};
+use crate::ports::{FleetSettings, HoldKind, Order, ReplicaChange, TargetCommand, TargetEvent};
+use crate::story::{Released, Story};
 
 /// How often the load is read between decisions: fine enough for the shortest window (6 s).
 const READ_EVERY: Duration = Duration::from_secs(2);
@@ -54,6 +55,11 @@ pub struct Control {
     decide_every: Duration,
     /// `None`: decides and tells, changes nothing.
     target: Option<TargetLink>,
+    story: Story,
+    /// What holds the size by hand, as it was told to the scaler.
+    held: Option<Held>,
+    /// Whether the admission gate was open at the last reading.
+    admission_open: bool,
     /// How long the replicas took that became ready since the last reading.
     started: Vec<Duration>,
     /// Empty draining replicas of which the target was not told yet.
@@ -65,13 +71,21 @@ pub struct Control {
 impl Control {
     /// Builds the loop; [`Control::run`] runs it.
     #[must_use]
-    pub fn new(fleet: Arc<Fleet>, scaler: Scaler, target: Option<TargetLink>) -> Self {
+    pub fn new(
+        fleet: Arc<Fleet>,
+        scaler: Scaler,
+        target: Option<TargetLink>,
+        story: Story,
+    ) -> Self {
         let now = fleet.clock().now();
         Self {
             fleet,
             decide_every: scaler.config().policy.tick(),
             scaler,
             target,
+            story,
+            held: None,
+            admission_open: true,
             started: Vec::new(),
             drained: Vec::new(),
             next_tick: now,
@@ -88,13 +102,7 @@ impl Control {
                 Event::Changed => self.on_changed(),
                 Event::Target(event) => self.on_target(event),
                 Event::Order(order) => self.on_order(order),
-                Event::TargetGone => {
-                    warn!(
-                        fleet = self.fleet.name(),
-                        "the target ended; the size stays as it is"
-                    );
-                    self.target = None;
-                }
+                Event::TargetGone => self.on_target_gone(),
                 Event::Stop => break,
             }
         }
@@ -107,7 +115,8 @@ impl Control {
         stop: &mut oneshot::Receiver<()>,
     ) -> Event {
         let clock = self.fleet.clock();
-        let tick = Instant::from_std(clock.instant(self.next_tick));
+        let held_until = self.held.map_or(self.next_tick, |held| held.until);
+        let tick = Instant::from_std(clock.instant(self.next_tick.min(held_until)));
         let timeout = self
             .fleet
             .next_timeout()
@@ -129,34 +138,133 @@ impl Control {
     }
 
     fn on_tick(&mut self) {
-        let now = self.observe();
+        let now = self.fleet.clock().now();
+        let hold_is_over = self.end_hold(now);
         self.next_tick = now + READ_EVERY.min(self.decide_every);
-        if now >= self.next_decision {
-            self.decide(now);
-        }
+        self.read(hold_is_over || now >= self.next_decision);
     }
 
     /// A first request at zero is decided on at once; everything else waits for its tick.
     fn on_changed(&mut self) {
         self.drained.extend(self.fleet.take_drained());
         self.tell_drained();
-        // A fleet that is to have replicas and has none yet gains nothing from another decision.
-        let is_at_zero = self.fleet.board().desired() == Replicas::ZERO;
+        // A fleet that is to have replicas and has none yet gains nothing from another decision,
+        // nor one that a person holds at zero.
+        let is_at_zero = self.fleet.board().desired() == Replicas::ZERO && self.held.is_none();
         if is_at_zero && self.fleet.waits_at_zero() {
-            let now = self.observe();
-            self.decide(now);
+            self.read(true);
         }
     }
 
-    /// Returns the moment of the reading, which is that of the decision too.
-    fn observe(&mut self) -> Timestamp {
+    fn on_order(&mut self, order: Order) {
+        let now = self.fleet.clock().now();
+        match order {
+            Order::Hold { hold, span, done } => {
+                let until = now + span;
+                let held = Held { hold, until };
+                let kind = HoldKind::of(hold).name();
+                info!(
+                    fleet = self.fleet.name(),
+                    kind,
+                    for_seconds = span.as_secs(),
+                    "size is held by hand"
+                );
+                self.scaler.hold(hold, until);
+                self.story.held(self.fleet.name(), now, held);
+                self.set_held(Some(held));
+                self.read(true);
+                // Whoever asked may have left.
+                done.send(self.held).ok();
+            }
+            Order::Release { kind, done } => {
+                self.end_hold(now);
+                if self
+                    .held
+                    .is_some_and(|held| HoldKind::of(held.hold) == kind)
+                {
+                    self.release(now, Released::ByHand);
+                    self.read(true);
+                }
+                done.send(self.held).ok();
+            }
+            Order::Configure {
+                settings,
+                forgets_sessions,
+                done,
+            } => {
+                self.configure(now, *settings, forgets_sessions);
+                done.send(()).ok();
+            }
+        }
+    }
+
+    /// The next decision is by the new settings, and at once.
+    fn configure(&mut self, now: Timestamp, settings: FleetSettings, forgets_sessions: bool) {
+        let FleetSettings {
+            gate,
+            scaling,
+            fixed,
+        } = settings;
+        self.fleet.configure(gate, forgets_sessions);
+        if let Some(addresses) = &fixed {
+            self.fleet.set_fixed(addresses);
+        }
+        if scaling != *self.scaler.config() {
+            self.decide_every = scaling.policy.tick();
+            self.story.configured(self.fleet.name(), now, &scaling);
+            self.scaler.set_config(now, scaling);
+        }
+        self.read(true);
+    }
+
+    /// Ends a hold whose time is over, and tells whether there was one.
+    fn end_hold(&mut self, now: Timestamp) -> bool {
+        let is_over = self.held.is_some_and(|held| now >= held.until);
+        if is_over {
+            self.release(now, Released::Over);
+        }
+        is_over
+    }
+
+    fn release(&mut self, now: Timestamp, how: Released) {
+        info!(
+            fleet = self.fleet.name(),
+            by_hand = how == Released::ByHand,
+            "the policy decides again"
+        );
+        self.scaler.release();
+        self.story.released(self.fleet.name(), now, how);
+        self.set_held(None);
+    }
+
+    fn set_held(&mut self, held: Option<Held>) {
+        self.held = held;
+        self.fleet.board().held = held;
+    }
+
+    /// Takes a reading, and decides of that same moment where that is due.
+    fn read(&mut self, is_due: bool) {
+        let (now, observation) = self.observe();
+        let decision = is_due.then(|| self.decide(now));
+        self.story
+            .read(self.fleet.name(), now, &observation, decision.as_ref());
+        let open = self.fleet.load().admission_open;
+        if open != self.admission_open {
+            self.admission_open = open;
+            self.story.admission(self.fleet.name(), now, open);
+        }
+    }
+
+    /// Returns the reading with its moment, which is that of the decision too.
+    fn observe(&mut self) -> (Timestamp, Observation) {
         let (read_at, mut observation) = self.fleet.observe();
         observation.started.append(&mut self.started);
         self.scaler.observe(read_at, &observation);
-        read_at
+        self.fleet.board().start_delay = self.scaler.start_delay_seen();
+        (read_at, observation)
     }
 
-    fn decide(&mut self, now: Timestamp) {
+    fn decide(&mut self, now: Timestamp) -> Decision {
         self.next_decision = now + self.decide_every;
         let decision = self.scaler.decide(now);
         self.fleet.on_decision(&decision);
@@ -171,9 +279,9 @@ impl Control {
             );
         }
         let estimate = self.scaler.estimate(now);
-        let start_delay = self.scaler.start_delay();
-        self.fleet.board().publish(decision, estimate, start_delay);
+        self.fleet.board().publish(decision.clone(), estimate);
         self.tell_drained();
+        decision
     }
 
     /// A full channel is no loss: the next decision says the size again.
@@ -194,7 +302,10 @@ impl Control {
     /// Keeps what the target had no room for until the next event.
     fn tell_drained(&mut self) {
         let Some(link) = &self.target else {
-            self.drained.clear();
+            // Nobody here ends them: they are gone once they are empty.
+            for replica in self.drained.drain(..) {
+                self.fleet.remove_endpoint(replica);
+            }
             return;
         };
         while let Some(&replica) = self.drained.last() {
@@ -209,7 +320,17 @@ impl Control {
         }
     }
 
+    fn on_target_gone(&mut self) {
+        const WHAT: &str = "the target ended; the size stays as it is";
+        warn!(fleet = self.fleet.name(), "{WHAT}");
+        let now = self.fleet.clock().now();
+        self.story.failed(self.fleet.name(), now, WHAT);
+        self.target = None;
+    }
+
     fn on_target(&mut self, event: TargetEvent) {
+        let now = self.fleet.clock().now();
+        self.story.replica(self.fleet.name(), now, &event);
         let TargetEvent {
             replica,
             index,
@@ -244,24 +365,6 @@ impl Control {
         }
     }
 
-    fn on_order(&mut self, order: Order) {
-        match order {
-            Order::Configure { settings, done } => {
-                self.configure(*settings);
-                // Whoever asked may be gone.
-                done.send(()).ok();
-            }
-        }
-    }
-
-    /// The next decision is by the new settings, and at once.
-    fn configure(&mut self, settings: FleetSettings) {
-        let now = self.observe();
-        self.decide_every = settings.scaling.policy.tick();
-        self.scaler.set_config(now, settings.scaling);
-        self.decide(now);
-    }
-
     async fn stop_target(&mut self) {
         let Some(mut link) = self.target.take() else {
             return;
@@ -269,6 +372,8 @@ impl Control {
         // A target whose commands end stops everything; it may be waiting for us to hear it.
         drop(link.commands);
         while let Some(event) = link.events.recv().await {
+            let now = self.fleet.clock().now();
+            self.story.replica(self.fleet.name(), now, &event);
             if let ReplicaChange::Gone { .. } = event.change {
                 self.fleet.remove_endpoint(event.replica);
             }

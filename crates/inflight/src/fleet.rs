@@ -4,6 +4,7 @@
 //! The lock is never held across an await, and nobody is woken while it is held.
 
 mod board;
+mod peers;
 mod permit;
 mod roster;
 mod timings;
@@ -14,15 +15,16 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
-use inflight_core::admission::{Arrival, Gate, GateLoad, Output, Refusal};
-use inflight_core::load::{Observation, ReplicaState};
+use inflight_core::admission::{Arrival, Gate, GateConfig, GateLoad, Output, Refusal};
+use inflight_core::load::{Counted, Observation, PeerId, ReplicaState};
 use inflight_core::{Decision, ReplicaId, Ticket, Timestamp};
 use slab::Slab;
 use tokio::sync::Notify;
 
 pub use board::{Board, DECISIONS_KEPT, DecisionCounts};
+pub use peers::{Levels, PeerRow, Peers};
 pub use permit::{Bound, Permit};
-pub use roster::{Member, Roster};
+pub use roster::{ConfigurationState, Member, RefusedFile, Roster};
 pub use timings::Timings;
 
 use crate::clock::Clock;
@@ -35,6 +37,10 @@ pub struct Fleet {
     board: Mutex<Board>,
     timings: Timings,
     changed: Notify,
+    /// Whether requests come in here: a gateway of ours hands them to the gate.
+    has_gateway: bool,
+    /// What other instances count of this fleet, where they are asked.
+    peers: Option<Peers>,
 }
 
 struct State {
@@ -85,9 +91,22 @@ enum Seat {
 }
 
 impl Fleet {
-    /// Builds a fleet around its gate.
+    /// Builds a fleet around its gate, which a gateway of ours feeds and nobody else.
     #[must_use]
     pub fn new(name: &str, clock: Clock, gate: Gate, board: Board) -> Arc<Self> {
+        Self::with_sources(name, clock, gate, board, true, None)
+    }
+
+    /// Builds a fleet that is measured by our gateway, by its peers, or by both.
+    #[must_use]
+    pub fn with_sources(
+        name: &str,
+        clock: Clock,
+        gate: Gate,
+        board: Board,
+        has_gateway: bool,
+        peers: Option<Peers>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             name: name.into(),
             clock,
@@ -101,6 +120,8 @@ impl Fleet {
             board: Mutex::new(board),
             timings: Timings::default(),
             changed: Notify::new(),
+            has_gateway,
+            peers,
         })
     }
 
@@ -114,6 +135,28 @@ impl Fleet {
     #[must_use]
     pub fn clock(&self) -> Clock {
         self.clock
+    }
+
+    /// Tells whether requests come in here.
+    #[must_use]
+    pub fn has_gateway(&self) -> bool {
+        self.has_gateway
+    }
+
+    /// Returns the instances that are asked for their counts of this fleet.
+    #[must_use]
+    pub fn peers(&self) -> Option<&Peers> {
+        self.peers.as_ref()
+    }
+
+    /// Takes what a peer had counted at `at`; the control loop hears of a first request at zero.
+    pub fn on_peer_reading(&self, at: Timestamp, peer: PeerId, counted: &Counted) {
+        if let Some(peers) = &self.peers {
+            peers.on_reading(at, peer, counted);
+            if peers.has_queued() {
+                self.changed.notify_one();
+            }
+        }
     }
 
     /// Lets a request in, to wait or to be served at once; or refuses it.
@@ -160,16 +203,7 @@ impl Fleet {
     /// Tells the gate of a replica's address and state.
     pub fn set_endpoint(&self, replica: ReplicaId, address: SocketAddr, endpoint: ReplicaState) {
         let now = self.clock.now();
-        self.with_gate(|state, _| {
-            state.replicas.insert(
-                replica,
-                Replica {
-                    address,
-                    state: endpoint,
-                },
-            );
-            state.gate.set_endpoint(now, replica, endpoint);
-        });
+        self.with_gate(|state, _| state.set_endpoint(now, replica, Some(address), endpoint));
     }
 
     /// Takes a replica away. Requests it holds end when their connections do.
@@ -178,6 +212,42 @@ impl Fleet {
         self.with_gate(|state, _| {
             state.gate.remove_endpoint(now, replica);
             state.replicas.remove(&replica);
+        });
+    }
+
+    /// Takes other settings of the gate; nobody in flight is lost to it.
+    pub fn configure(&self, config: GateConfig, forgets_sessions: bool) {
+        let now = self.clock.now();
+        self.with_gate(|state, _| {
+            state.gate.configure(now, config);
+            if forgets_sessions {
+                state.gate.on_restart(now);
+            }
+        });
+    }
+
+    /// Takes the addresses of replicas that nobody here starts: the added ones get requests at
+    /// once, the gone ones finish what they have.
+    pub fn set_fixed(&self, addresses: &[SocketAddr]) {
+        let now = self.clock.now();
+        self.with_gate(|state, _| {
+            let known: BTreeMap<SocketAddr, ReplicaId> = (state.replicas.iter())
+                .map(|(&id, replica)| (replica.address, id))
+                .collect();
+            for &id in known
+                .iter()
+                .filter_map(|(at, id)| (!addresses.contains(at)).then_some(id))
+            {
+                state.set_endpoint(now, id, None, ReplicaState::Draining);
+            }
+            let mut next = (state.replicas.keys().next_back()).map_or(0, |last| last.0 + 1);
+            for &address in addresses {
+                let id = known.get(&address).copied().unwrap_or_else(|| {
+                    next += 1;
+                    ReplicaId(next - 1)
+                });
+                state.set_endpoint(now, id, Some(address), ReplicaState::Ready);
+            }
         });
     }
 
@@ -192,16 +262,35 @@ impl Fleet {
     pub fn waits_at_zero(&self) -> bool {
         let state = self.lock();
         let serves = |replica: &Replica| replica.state != ReplicaState::Draining;
-        state.gate.queued() > 0 && !state.replicas.values().any(serves)
+        let waits_elsewhere = || self.peers.as_ref().is_some_and(Peers::has_queued);
+        let waits = state.gate.queued() > 0 || waits_elsewhere();
+        waits && !state.replicas.values().any(serves)
     }
 
-    /// Returns any ready replica, for requests that are not counted.
+    /// Returns a ready replica, for requests that are not counted: the one that `draw` falls on,
+    /// and the one to avoid only if there is no other.
     #[must_use]
-    pub fn any_ready(&self) -> Option<Bound> {
+    pub fn any_ready(&self, draw: u64, avoid: Option<ReplicaId>) -> Option<Bound> {
         let state = self.lock();
-        let is_ready = |(_, replica): &(&ReplicaId, &Replica)| replica.state == ReplicaState::Ready;
-        let (&id, _) = state.replicas.iter().find(is_ready)?;
+        let ready = || {
+            let replicas = state.replicas.iter();
+            replicas.filter(|(_, replica)| replica.state == ReplicaState::Ready)
+        };
+        let count = ready().filter(|&(&id, _)| Some(id) != avoid).count();
+        let (&id, _) = match draw.checked_rem(u64::try_from(count).unwrap_or(u64::MAX)) {
+            None => ready().next()?,
+            Some(nth) => ready()
+                .filter(|&(&id, _)| Some(id) != avoid)
+                .nth(usize::try_from(nth).unwrap_or(0))?,
+        };
         state.bound(id)
+    }
+
+    /// Tells whether a request that a replica may have seen can be sent again, and counts that.
+    #[must_use]
+    pub fn take_retry(&self) -> bool {
+        let now = self.clock.now();
+        self.with_gate(|state, _| state.gate.take_retry(now))
     }
 
     /// Tells whether a replica is one of this fleet's, in whatever state.
@@ -216,10 +305,14 @@ impl Fleet {
     /// totals makes the mean of one sequential client more than one.
     #[must_use]
     pub fn observe(&self) -> (Timestamp, Observation) {
-        self.with_gate(|state, _| {
+        let (now, own) = self.with_gate(|state, _| {
             let now = self.clock.now();
             (now, state.gate.observe(now))
-        })
+        });
+        match &self.peers {
+            Some(peers) => (now, peers.sum(now, self.has_gateway.then_some(own))),
+            None => (now, own),
+        }
     }
 
     /// Reads the load for people and metrics, changing nothing.
@@ -305,6 +398,22 @@ impl ReplicaCounts {
 }
 
 impl State {
+    /// Without an address it is where it was.
+    fn set_endpoint(
+        &mut self,
+        now: Timestamp,
+        id: ReplicaId,
+        address: Option<SocketAddr>,
+        state: ReplicaState,
+    ) {
+        let known = self.replicas.get(&id).map(|replica| replica.address);
+        let Some(address) = address.or(known) else {
+            return;
+        };
+        self.replicas.insert(id, Replica { address, state });
+        self.gate.set_endpoint(now, id, state);
+    }
+
     /// Finds out what a ticket has at once, or gives it a wait.
     fn seat(&mut self, ticket: Ticket) -> Seat {
         let granted = self.gate.granted(ticket);

@@ -25,6 +25,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 
 pub use config::{GatewayConfig, Limits, ModelRoute, SessionBy, Timeouts, UpstreamProtocol};
 
@@ -37,14 +38,14 @@ use upstream::Upstream;
 /// A gateway that listens, but serves nobody yet.
 #[derive(Debug)]
 pub struct Gateway {
-    config: GatewayConfig,
+    settings: watch::Sender<GatewayConfig>,
     listener: TcpListener,
     address: SocketAddr,
 }
 
 /// Why a gateway cannot listen.
 #[derive(Debug, thiserror::Error)]
-#[error("gateway.listen {address}: {source}")]
+#[error("source.gateway.listen: cannot listen on {address}")]
 pub struct BindError {
     /// Where it should have listened.
     pub address: SocketAddr,
@@ -52,14 +53,14 @@ pub struct BindError {
     pub source: io::Error,
 }
 
-/// What all requests of a gateway share.
+/// What the requests of a gateway share that began under the same settings.
 struct Shared {
     config: GatewayConfig,
     fleet: Arc<Fleet>,
     routes: Routes,
-    upstream: Upstream,
+    upstream: Arc<Upstream>,
     hop: Hop,
-    stragglers: Stragglers,
+    stragglers: Arc<Stragglers>,
 }
 
 impl Gateway {
@@ -73,7 +74,7 @@ impl Gateway {
         let listener = listener::bind(address).map_err(fails)?;
         let address = listener.local_addr().map_err(fails)?;
         Ok(Self {
-            config,
+            settings: watch::Sender::new(config),
             listener,
             address,
         })
@@ -85,17 +86,50 @@ impl Gateway {
         self.address
     }
 
+    /// Returns where to put other settings at any time, served or not. The address in them is not
+    /// looked at: another one needs a gateway of its own.
+    ///
+    /// Requests that began keep theirs, and connections keep what they may send (`limits.head`,
+    /// `limits.headers`) and how long they may idle.
+    #[must_use]
+    pub fn settings(&self) -> watch::Sender<GatewayConfig> {
+        self.settings.clone()
+    }
+
     /// Serves the fleet's clients until `shutdown` ends, then lets what is open finish for up to
     /// `timeouts.drain`, then cuts it. Dropping the future cuts everything at once.
     pub async fn serve(self, fleet: Arc<Fleet>, shutdown: impl Future<Output = ()>) {
-        let shared = Arc::new(Shared {
-            routes: Routes::new(&self.config),
-            upstream: Upstream::new(self.config.upstream, self.config.timeouts),
+        let settings = self.settings.subscribe();
+        let config = settings.borrow().clone();
+        let shared = Shared {
+            routes: Routes::new(&config),
+            upstream: Arc::new(Upstream::new(config.upstream, config.timeouts)),
             hop: Hop::new(fastrand::u64(..)),
-            stragglers: Stragglers::default(),
-            config: self.config,
+            stragglers: Arc::default(),
+            config,
             fleet,
-        });
-        listener::serve(self.listener, shared, shutdown).await;
+        };
+        listener::serve(self.listener, settings, shared, shutdown).await;
+    }
+}
+
+impl Shared {
+    /// Returns what is shared under other settings. Connections to replicas are kept unless the
+    /// way of making them changed.
+    fn configured(&self, config: GatewayConfig) -> Self {
+        let keeps_upstream =
+            (config.upstream, config.timeouts) == (self.config.upstream, self.config.timeouts);
+        Self {
+            routes: Routes::new(&config),
+            upstream: if keeps_upstream {
+                Arc::clone(&self.upstream)
+            } else {
+                Arc::new(Upstream::new(config.upstream, config.timeouts))
+            },
+            hop: self.hop.clone(),
+            stragglers: Arc::clone(&self.stragglers),
+            config,
+            fleet: Arc::clone(&self.fleet),
+        }
     }
 }

@@ -12,5 +12,7 @@ pub mod gateway;
 pub mod ports;
 pub mod runtime;
 pub mod serve;
+pub mod sources;
+pub mod story;
 pub mod targets;
 pub mod telemetry;

@@ -1,12 +1,14 @@
 //! What passes between the parts of the shell: orders to a control loop, a target's commands and
 //! events.
 //!
-//! Sources and targets never import each other; they meet the control loop through these types.
+//! Sources, targets and the API never import each other; they meet the control loop through these
+//! types.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use inflight_core::scaling::ScalingConfig;
+use inflight_core::admission::GateConfig;
+use inflight_core::scaling::{Held, Hold, ScalingConfig};
 use inflight_core::{ReplicaId, Replicas};
 use tokio::sync::oneshot;
 
@@ -17,18 +19,70 @@ use tokio::sync::oneshot;
 pub enum Order {
     /// From here on the fleet is run by these settings.
     Configure {
-        /// What changes.
+        /// All of them, changed or not.
         settings: Box<FleetSettings>,
+        /// Sessions are known by something else than before: those that are running would seem
+        /// new.
+        forgets_sessions: bool,
         /// Told once they are in force.
         done: oneshot::Sender<()>,
     },
+    /// Hold the size by hand, in place of what held it before.
+    Hold {
+        /// What the size shall be.
+        hold: Hold,
+        /// For how long.
+        span: Duration,
+        /// Is told what holds the size afterwards.
+        done: oneshot::Sender<Option<Held>>,
+    },
+    /// Give the size back to the policy, if a hold of this kind has it.
+    Release {
+        /// Which kind.
+        kind: HoldKind,
+        /// Is told what holds the size afterwards.
+        done: oneshot::Sender<Option<Held>>,
+    },
+}
+
+/// The two ways in which a person holds a size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HoldKind {
+    /// It stays as it is.
+    Pause,
+    /// It is a given one.
+    Size,
+}
+
+impl HoldKind {
+    /// Returns the kind of a hold.
+    #[must_use]
+    pub const fn of(hold: Hold) -> Self {
+        match hold {
+            Hold::Pause => Self::Pause,
+            Hold::Size(_) => Self::Size,
+        }
+    }
+
+    /// Returns its word in the API and the metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Pause => "pause",
+            Self::Size => "size",
+        }
+    }
 }
 
 /// What of a fleet's configuration its control loop keeps.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FleetSettings {
+    /// How its requests are admitted, held and counted.
+    pub gate: GateConfig,
     /// How its size is decided.
     pub scaling: ScalingConfig,
+    /// The fixed addresses of its replicas; `None` where a target starts them.
+    pub fixed: Option<Vec<SocketAddr>>,
 }
 
 /// What the control loop tells a target.
@@ -81,4 +135,17 @@ pub enum ReplicaChange {
         /// Whether nobody asked it to end.
         unexpected: bool,
     },
+}
+
+impl ReplicaChange {
+    /// Returns the word of the state that the replica is in afterwards.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::Ready { .. } => "ready",
+            Self::Draining => "draining",
+            Self::Gone { .. } => "gone",
+        }
+    }
 }

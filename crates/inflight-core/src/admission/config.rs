@@ -1,4 +1,4 @@
-//! What a [`Gate`](super::Gate) is told once, when it is built.
+//! What a [`Gate`](super::Gate) is told when it is built, and when its settings change.
 
 use std::time::Duration;
 

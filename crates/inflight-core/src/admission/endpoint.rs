@@ -70,6 +70,14 @@ impl Endpoints {
         }
     }
 
+    /// Counts by so many models from here on; never by fewer than before.
+    pub(super) fn add_models(&mut self, models: usize) {
+        self.models = self.models.max(models);
+        for row in &mut self.rows {
+            row.permits.resize(self.models, 0);
+        }
+    }
+
     pub(super) fn as_slice(&self) -> &[Endpoint] {
         &self.rows
     }

@@ -6,10 +6,12 @@
 //! [`Gate::on_end`], which gives the slot to the next in the same call. Sockets, retries and the
 //! spreading of `retry_after` are the shell's business.
 
+mod configure;
 mod reading;
 mod refuse;
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use super::config::{AdmissionConfig, AdmissionScope, GateConfig, ModelConfig, QueueBounds};
 use super::endpoint::{Endpoint, Endpoints};
@@ -19,6 +21,7 @@ use super::queue::{Request, Requests, State};
 use super::rate::CompletionRate;
 use super::refusal::{Refusal, Refused};
 use super::request::{Arrival, Outcome, Output};
+use super::retry::RetryBudget;
 use super::session::Sessions;
 use crate::decision::Decision;
 use crate::ids::{ModelIndex, ReplicaId, SessionKey, Ticket};
@@ -55,9 +58,12 @@ pub struct Gate {
     inflation: Inflation,
     /// When the fleet last changed between having a ready replica and having none.
     ready_changed: Timestamp,
+    /// When the bounds of the wait last changed; who waited before counts as waiting since then.
+    waits_changed: Timestamp,
     at_max: bool,
     ended: [u64; 4],
     refused: Refused,
+    retries: RetryBudget,
     outputs: VecDeque<Output>,
 }
 
@@ -71,6 +77,21 @@ struct Model {
     completions: u64,
     service_nanos: u128,
     rate: CompletionRate,
+}
+
+impl Model {
+    fn new(config: &ModelConfig, bucket: Duration, now: Timestamp) -> Self {
+        let counter = InFlight::new(bucket, now);
+        Self {
+            slots: config.slots,
+            in_flight: counter,
+            executing: counter,
+            arrivals: 0,
+            completions: 0,
+            service_nanos: 0,
+            rate: CompletionRate::new(now),
+        }
+    }
 }
 
 impl Gate {
@@ -87,20 +108,13 @@ impl Gate {
             models.push(ModelConfig { slots: Slots::ONE });
         }
         let counter = InFlight::new(bucket, now);
-        let model = |model: &ModelConfig| Model {
-            slots: model.slots,
-            in_flight: counter,
-            executing: counter,
-            arrivals: 0,
-            completions: 0,
-            service_nanos: 0,
-            rate: CompletionRate::new(now),
-        };
         Self {
             now,
             queue,
             admission,
-            models: models.iter().map(model).collect(),
+            models: (models.iter())
+                .map(|model| Model::new(model, bucket, now))
+                .collect(),
             requests: Requests::new(models.len()),
             endpoints: Endpoints::new(models.len(), bucket, now),
             in_flight: counter,
@@ -108,9 +122,11 @@ impl Gate {
             sessions: Sessions::new(admission.sessions_max, admission.session_idle),
             inflation: Inflation::new(now),
             ready_changed: now,
+            waits_changed: now,
             at_max: false,
             ended: [0; 4],
             refused: Refused::default(),
+            retries: RetryBudget::new(now),
             outputs: VecDeque::new(),
         }
     }
@@ -140,6 +156,7 @@ impl Gate {
         self.in_flight.begin(now);
         self.models[model].in_flight.begin(now);
         self.models[model].arrivals += 1;
+        self.retries.on_request(now);
         let state = match place {
             Some(at) => State::Granted {
                 replica: self.take(now, at, model),
@@ -200,6 +217,15 @@ impl Gate {
         self.requests.rejoin(ticket.key(), now, replica);
         self.grant_waiting(now, model, Some(ticket.key()));
         self.check(model);
+    }
+
+    /// Tells whether a request that a replica may have seen can be sent again, and counts that:
+    /// such retries are at most a tenth of the requests of the last ten seconds, and ten or, if
+    /// those are more, the slots of a replica.
+    pub fn take_retry(&mut self, now: Timestamp) -> bool {
+        let now = self.advance(now);
+        let slots = self.models.iter().map(|model| model.slots.get()).max();
+        self.retries.take(now, slots.unwrap_or(0))
     }
 
     /// Ends a request in whatever state; its slot goes to the next in the same call.

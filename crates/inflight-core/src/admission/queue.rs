@@ -122,6 +122,12 @@ impl Requests {
         }
     }
 
+    /// Adds lines until there are so many.
+    pub(super) fn add_lines(&mut self, models: usize) {
+        let models = models.max(self.lines.len());
+        self.lines.resize(models, List::new(LINE));
+    }
+
     /// Takes a request in; one that waits joins the end of its model's line.
     pub(super) fn insert(&mut self, mut request: Request) -> Ticket {
         self.serial += 1;

@@ -53,6 +53,12 @@ impl Sessions {
         }
     }
 
+    /// Changes the bounds; takes effect with the sessions that begin and end.
+    pub(super) const fn configure(&mut self, max: usize, idle: Duration) {
+        self.max = max;
+        self.idle = idle;
+    }
+
     /// Takes sessions that are not known for old ones until all that are active have been seen.
     pub(super) fn on_restart(&mut self, now: Timestamp) {
         self.unknown_are_old_until = now + self.idle;

@@ -56,6 +56,25 @@ impl InFlight {
         }
     }
 
+    /// Counts by buckets of another length from `now` on; the present one ends here.
+    ///
+    /// Does nothing for the length that there is.
+    pub fn set_bucket(&mut self, now: Timestamp, bucket: Duration) {
+        let after = Self::new(bucket, now.max(self.at));
+        if after.bucket_nanos == self.bucket_nanos {
+            return;
+        }
+        self.advance(now);
+        *self = Self {
+            count: self.count,
+            integral: self.integral,
+            bucket_max: self.count,
+            peak_closed: self.peak_integral(now),
+            max: self.max,
+            ..after
+        };
+    }
+
     /// Counts one more from `now` on.
     pub fn begin(&mut self, now: Timestamp) {
         self.advance(now);
@@ -238,6 +257,25 @@ mod tests {
         assert_eq!(load.peak_integral(ms(1_100)), ms_area(30));
         load.end(ms(1_110));
         assert_eq!(load.peak_integral(ms(1_300)), ms_area(130));
+    }
+
+    #[test]
+    fn buckets_of_another_length_begin_where_the_present_one_ends() {
+        let mut load = InFlight::new(BUCKET, ms(0));
+        load.begin(ms(10));
+        load.begin(ms(20));
+        load.end(ms(30));
+        load.set_bucket(ms(50), Duration::from_millis(40));
+        assert_eq!(load.count(), 1);
+        assert_eq!(load.integral(ms(50)), ms_area(10 + 2 * 10 + 20));
+        assert_eq!(load.peak_integral(ms(50)), ms_area(2 * 50));
+        load.begin(ms(60));
+        load.end(ms(70));
+        assert_eq!(load.peak_integral(ms(80)), ms_area(2 * 50 + 2 * 30));
+        assert_eq!(load.peak_integral(ms(120)), ms_area(2 * 80 + 40));
+        let before = load;
+        load.set_bucket(ms(130), Duration::from_millis(40));
+        assert_eq!(load, before, "the length that there is");
     }
 
     #[test]

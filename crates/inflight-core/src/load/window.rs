@@ -27,6 +27,7 @@ pub struct History {
     ready_now: Term<Replicas>,
     peak: Tracked,
     metric: Term<f64>,
+    is_partial: bool,
     read_at: Option<Timestamp>,
     freshness: Duration,
 }
@@ -101,6 +102,7 @@ impl History {
             ready_now: Term::Unknown(Missing::NeverRead),
             peak: Tracked::series(horizon),
             metric: Term::Unknown(Missing::NeverRead),
+            is_partial: false,
             read_at: None,
             freshness,
         }
@@ -125,12 +127,13 @@ impl History {
         for (model, load) in self.models.iter_mut().zip(&observation.models) {
             activity = activity.and(model.observe(now, load));
         }
-        if observation.models.len() < self.models.len() {
+        if observation.models.len() < self.models.len() || observation.is_partial {
             activity = activity.and(Activity::Unknown);
         }
         self.observe_ready(now, &observation.replicas);
         self.peak.record(now, observation.peak_seconds);
         self.metric = observation.metric;
+        self.is_partial = observation.is_partial;
         self.read_at = Some(now);
         activity
     }
@@ -139,6 +142,12 @@ impl History {
     #[must_use]
     pub fn read_at(&self) -> Option<Timestamp> {
         self.read_at
+    }
+
+    /// Tells whether a part of the load was missing from the latest reading.
+    #[must_use]
+    pub fn is_partial(&self) -> bool {
+        self.is_partial
     }
 
     /// Returns the number of models.

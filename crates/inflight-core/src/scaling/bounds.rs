@@ -92,6 +92,12 @@ impl Tolerance {
         )?))
     }
 
+    /// Returns the share by which a load may be off.
+    #[must_use]
+    pub const fn get(self) -> f64 {
+        self.0
+    }
+
     /// Tells whether a ratio of load to what the size is for is within the tolerance.
     ///
     /// Two comparisons as in Kubernetes, since |ratio − 1| ≤ tolerance rounds differently.

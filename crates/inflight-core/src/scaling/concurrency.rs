@@ -115,6 +115,24 @@ impl ConcurrencyConfig {
         })
     }
 
+    /// Returns the share of the slots that is used.
+    #[must_use]
+    pub const fn utilization(&self) -> f64 {
+        self.utilization
+    }
+
+    /// Returns the burst window.
+    #[must_use]
+    pub const fn burst_window(&self) -> Duration {
+        self.burst
+    }
+
+    /// Returns how many times the ready replicas a burst needs.
+    #[must_use]
+    pub const fn burst_threshold(&self) -> f64 {
+        self.burst_threshold
+    }
+
     /// Returns the stable window.
     #[must_use]
     pub const fn stable_window(&self) -> Duration {

@@ -37,12 +37,16 @@ impl Idle {
         self.latest == Activity::Idle && now.since(self.busy_at) >= grace
     }
 
+    /// Tells whether something is going on, which a fleet at zero wakes for.
+    pub(super) fn wakes(&self) -> bool {
+        self.latest == Activity::Busy
+    }
+
     /// Returns the smallest size: one for a fleet at zero that has something to do, and for one
     /// above zero until the grace period is over.
     pub(super) fn least(&self, now: Timestamp, grace: Duration, current: Replicas) -> Replicas {
-        let wakes = self.latest == Activity::Busy;
         let stays = current > Replicas::ZERO && !self.is_over(now, grace);
-        if wakes || stays {
+        if self.wakes() || stays {
             Replicas::ONE
         } else {
             Replicas::ZERO

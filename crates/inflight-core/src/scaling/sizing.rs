@@ -4,9 +4,10 @@ use std::fmt;
 use std::time::Duration;
 
 use super::concurrency::ConcurrencyFinding;
-use super::metric::MetricFinding;
+use super::metric::{MetricFinding, MetricKind};
 use super::occupancy::OccupancyFinding;
 use super::staffing::StaffingFinding;
+use super::staffing::parts::OVERFULL;
 use crate::decision::Input;
 use crate::load::{History, Unknown};
 use crate::time::Timestamp;
@@ -61,6 +62,76 @@ pub enum Finding {
     Concurrency(ConcurrencyFinding),
     /// By the `metric` policy.
     Metric(MetricFinding),
+}
+
+/// What a size hangs on: a number that each replica is for so much of.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Thresholds {
+    /// What is compared.
+    pub unit: &'static str,
+    /// The fleet grows at once when this passes what its size is for.
+    pub up: f64,
+    /// The fleet may shrink to a size that is for this.
+    pub down: f64,
+    each: f64,
+    overfull: f64,
+}
+
+impl Thresholds {
+    /// Returns the largest number that a size is for.
+    #[must_use]
+    pub fn most_for(&self, size: Replicas) -> f64 {
+        self.each * (size.as_f64() + self.overfull)
+    }
+}
+
+impl Finding {
+    /// Returns what the size hangs on, of the model that needs most; `None` where an input is
+    /// unknown or the number says how far off the size is, not what it is for.
+    #[must_use]
+    pub fn thresholds(&self) -> Option<Thresholds> {
+        let flat = |unit, value, each| Thresholds {
+            unit,
+            up: value,
+            down: value,
+            each,
+            overfull: 0.0,
+        };
+        match self {
+            Self::Unknown(_) => None,
+            Self::Staffing(StaffingFinding { staffed, slots, .. }) => {
+                (*slots > 0.0).then_some(Thresholds {
+                    unit: "slots",
+                    up: staffed.trigger,
+                    down: staffed.down.max(staffed.want),
+                    each: *slots,
+                    overfull: OVERFULL,
+                })
+            }
+            Self::Occupancy(found) => {
+                let unit = "replicas at which nobody would wait";
+                Some(flat(unit, found.required, found.threshold))
+            }
+            Self::Concurrency(found) => {
+                let unit = "replicas needed";
+                if found.in_burst {
+                    let needed = found.stable.max(found.burst);
+                    // A burst keeps the largest size that it asked for.
+                    let down = needed.max(found.want.as_f64());
+                    Some(Thresholds {
+                        down,
+                        ..flat(unit, needed, 1.0)
+                    })
+                } else {
+                    Some(flat(unit, found.stable, 1.0))
+                }
+            }
+            Self::Metric(found) => match found.kind {
+                MetricKind::AverageValue => Some(flat("of the metric", found.metric, found.target)),
+                MetricKind::Value => None,
+            },
+        }
+    }
 }
 
 impl Sizing {

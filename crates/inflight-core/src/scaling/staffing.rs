@@ -110,10 +110,25 @@ impl StaffingConfig {
         })
     }
 
+    /// Changes the down window, in start delays.
+    #[must_use]
+    pub fn with_down_factor(self, down_factor: u32) -> Self {
+        Self {
+            down_factor,
+            ..self
+        }
+    }
+
     /// Says of each model, in their order, whether and how its requests are served in batches.
     #[must_use]
     pub fn with_batching(self, batching: Vec<Option<Batching>>) -> Self {
         Self { batching, ..self }
+    }
+
+    /// Returns of each model whether and how its requests are served in batches.
+    #[must_use]
+    pub fn batching(&self) -> &[Option<Batching>] {
+        &self.batching
     }
 
     /// Returns the margin, in square roots of the offered slots.

@@ -55,6 +55,11 @@ impl StartDelay {
     pub(super) fn median(&self) -> Duration {
         self.median
     }
+
+    /// Returns the median of those that were seen.
+    pub(super) fn seen(&self) -> Option<Duration> {
+        (!self.recent.is_empty()).then_some(self.median)
+    }
 }
 
 impl Growth {

@@ -25,6 +25,7 @@ pub(crate) struct Reference {
     /// Those with a slot anywhere, those without in the order of being served.
     pub(crate) requests: Vec<Request>,
     ready_changed: Timestamp,
+    waits_changed: Timestamp,
     pub(crate) in_flight_nanos: u128,
     pub(crate) executing_nanos: u128,
 }
@@ -43,6 +44,7 @@ impl Reference {
             endpoints: Vec::new(),
             requests: Vec::new(),
             ready_changed: now,
+            waits_changed: now,
             in_flight_nanos: 0,
             executing_nanos: 0,
         }
@@ -134,7 +136,26 @@ impl Reference {
             queue.wait
         };
         let both: Duration = queue.wait + queue.cold_wait;
-        (request.since.max(self.ready_changed) + bound).min(request.since + both)
+        let since = request.since.max(self.waits_changed);
+        (since.max(self.ready_changed) + bound).min(since + both)
+    }
+
+    pub(crate) fn configure(&mut self, config: GateConfig) {
+        let waits = |config: &GateConfig| (config.queue.wait, config.queue.cold_wait);
+        if waits(&config) != waits(&self.config) {
+            self.waits_changed = self.now;
+        }
+        for (at, model) in config.models.iter().enumerate() {
+            match self.slots.get_mut(at) {
+                Some(slots) => *slots = model.slots.get(),
+                None => self.slots.push(model.slots.get()),
+            }
+        }
+        self.config = config;
+    }
+
+    pub(crate) fn bytes_max(&self) -> u64 {
+        self.config.queue.bytes.0
     }
 
     /// Returns the replicas that may be picked for a request.

@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use inflight_core::admission::{
-    Arrival, EndpointState, Gate, GateConfig, Outcome, Output, QueueBounds, RefusalReason,
+    AdmissionScope, Arrival, EndpointState, Gate, GateConfig, GateLoad, Outcome, Output,
+    QueueBounds, RefusalReason,
 };
 use inflight_core::{Bytes, ModelIndex, ReplicaId, SessionKey, Ticket, Timestamp};
 use proptest::prelude::*;
@@ -16,7 +17,7 @@ use super::{config, ms, outputs, slots};
 #[derive(Clone, Debug)]
 enum Step {
     Arrive {
-        model: usize,
+        model: Index,
         session: Option<u64>,
         patience_ms: Option<u64>,
         draw: u64,
@@ -28,6 +29,7 @@ enum Step {
     SetEndpoint(u64, EndpointState),
     Remove(u64),
     SetSlots(usize, u32),
+    Configure(GateConfig),
     Wait(u64),
     Back(u64),
     Observe,
@@ -51,9 +53,30 @@ fn endpoint_state() -> impl Strategy<Value = EndpointState> {
     ]
 }
 
+/// Settings of one to three models; no session is judged, as the reference does not.
+fn other_config() -> impl Strategy<Value = GateConfig> {
+    let models = prop::collection::vec(1..4_u32, 1..=3);
+    let times = (1..200_u64, 1..300_u64);
+    let scope = prop_oneof![Just(AdmissionScope::Off), Just(AdmissionScope::NewSessions)];
+    (models, 0..10_u32, 0..150_u64, times, scope, 1..200_u64).prop_map(
+        |(models, requests, bytes, (wait, cold_wait), scope, bucket)| {
+            let mut changed = config(&models);
+            changed.queue = QueueBounds {
+                requests,
+                bytes: Bytes(bytes),
+                wait: Duration::from_millis(wait),
+                cold_wait: Duration::from_millis(cold_wait),
+            };
+            changed.admission.scope = scope;
+            changed.bucket = Duration::from_millis(bucket);
+            changed
+        },
+    )
+}
+
 fn step() -> impl Strategy<Value = Step> {
     let arrive = (
-        0..2_usize,
+        any::<Index>(),
         prop::option::of(0..4_u64),
         prop::option::weighted(0.2, 0..150_u64),
     );
@@ -68,6 +91,7 @@ fn step() -> impl Strategy<Value = Step> {
         40 => (0..4_u64, endpoint_state()).prop_map(|(id, state)| Step::SetEndpoint(id, state)),
         8 => (0..4_u64).prop_map(Step::Remove),
         12 => (0..2_usize, 1..4_u32).prop_map(|(model, count)| Step::SetSlots(model, count)),
+        12 => other_config().prop_map(Step::Configure),
         50 => (0..60_u64).prop_map(Step::Wait),
         5 => (0..5000_u64).prop_map(Step::Back),
         10 => Just(Step::Observe),
@@ -149,13 +173,14 @@ impl Pair {
     fn step(&mut self, step: &Step) {
         let now = self.reference.now;
         let drained = self.reference.drained();
-        let outputs = match *step {
+        let outputs = match step.clone() {
             Step::Arrive {
                 model,
                 session,
                 patience_ms,
                 draw,
             } => {
+                let model = model.index(self.reference.slots.len());
                 let deadline = patience_ms.map(|patience| now + Duration::from_millis(patience));
                 self.arrive(
                     now,
@@ -208,6 +233,7 @@ impl Pair {
                 self.reference.slots[model] = count;
                 outputs
             }
+            Step::Configure(config) => self.configure(now, config),
             Step::Wait(millis) => {
                 let later = now + Duration::from_millis(millis);
                 self.call(later, |gate| gate.on_timeout(later)).1
@@ -220,6 +246,36 @@ impl Pair {
         };
         self.apply(&drained, &outputs);
         self.check();
+    }
+
+    /// Nothing is lost: counts go on, and whoever is in flight stays.
+    fn configure(&mut self, now: Timestamp, config: GateConfig) -> Vec<Output> {
+        // What was due before is not the change's doing.
+        let (_, due) = self.call(now, |gate| gate.on_timeout(now));
+        assert_eq!(due, []);
+        let before = self.gate.load(now);
+        let in_call = config.clone();
+        let (_, outputs) = self.call(now, |gate| gate.configure(now, in_call));
+        self.reference.configure(config);
+        let after = self.gate.load(now);
+        let counts = |load: &GateLoad| {
+            let ends = (
+                load.completed,
+                load.client_gone,
+                load.upstream_failed,
+                load.timed_out,
+            );
+            (
+                load.in_flight,
+                load.arrivals,
+                load.refused,
+                ends,
+                load.sessions,
+            )
+        };
+        assert_eq!(counts(&after), counts(&before));
+        assert!(after.peak_seconds >= before.peak_seconds);
+        outputs
     }
 
     fn arrive(&mut self, now: Timestamp, arrival: Arrival) -> Vec<Output> {
@@ -290,7 +346,7 @@ impl Pair {
     fn hold(&mut self, now: Timestamp, ticket: Ticket, more: u64) -> Vec<Output> {
         let (counted, outputs) =
             self.call(now, |gate| gate.on_held_bytes(now, ticket, Bytes(more)));
-        let fits = self.reference.held() + more <= 100;
+        let fits = self.reference.held() + more <= self.reference.bytes_max();
         let requests = &mut self.reference.requests;
         let request = requests.iter_mut().find(|request| request.ticket == ticket);
         match request {
@@ -318,7 +374,7 @@ impl Pair {
         for request in &reference.requests {
             assert_eq!(self.gate.granted(request.ticket), request.replica);
         }
-        for model in 0..2 {
+        for model in 0..reference.slots.len() {
             let waits = reference.next_served(model);
             assert!(
                 waits.is_none(),

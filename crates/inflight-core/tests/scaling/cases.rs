@@ -113,6 +113,31 @@ fn b15_after_the_hold_the_fallback_raises_the_size_and_never_lowers_it() {
 }
 
 #[test]
+fn b16_a_partial_reading_grows_the_fleet_and_never_shrinks_it() {
+    for policy in [concurrency(), Policy::Staffing(StaffingConfig::balanced())] {
+        let mut scaler = scaler(config(policy, 0, 100), 10);
+        let mut reading = Reading::ready(10);
+        let mut sizes = Vec::new();
+        for second in (0..1_200).step_by(2) {
+            match second {
+                0 => reading.step(second, 9.0, 10),
+                // A peer is lost with all that is in flight; then the rest of it grows.
+                300 => reading.step(second, 0.0, 10),
+                900 => reading.step(second, 30.0, 10),
+                _ => {}
+            }
+            let mut observation = reading.at(second);
+            observation.is_partial = second >= 300;
+            scaler.observe(at(second), &observation);
+            sizes.push(scaler.decide(at(second)).desired);
+        }
+        let before = sizes[149];
+        assert!(sizes[150..450].iter().all(|&size| size == before));
+        assert!(sizes[599] >= Replicas::new(30));
+    }
+}
+
+#[test]
 fn b17_an_overload_past_every_integer_is_the_maximum() {
     let thousandth = metric(0.001, MetricKind::AverageValue);
     let tenth = metric(0.1, MetricKind::AverageValue);

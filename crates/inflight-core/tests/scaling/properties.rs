@@ -6,10 +6,10 @@ use inflight_core::load::{
     Estimator, Level, Missing, ModelLoad, Observation, ReplicaRow, ReplicaState, ReplicaView, Term,
 };
 use inflight_core::scaling::{
-    Bounds, ConcurrencyConfig, DownWindow, Measure, MetricConfig, MetricKind, OccupancyConfig,
-    Policy, Scaler, ScalingConfig, StaffingConfig, StepLimit, Tolerance,
+    Bounds, ConcurrencyConfig, DownWindow, Hold, Measure, MetricConfig, MetricKind,
+    OccupancyConfig, Policy, Scaler, ScalingConfig, StaffingConfig, StepLimit, Tolerance,
 };
-use inflight_core::{Decision, Occupancy, ReplicaId, Replicas, Slots, Timestamp};
+use inflight_core::{Decision, Limit, Occupancy, ReplicaId, Replicas, Slots, Timestamp};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -45,6 +45,99 @@ proptest! {
             if decision.wanted.is_none() {
                 prop_assert!(decision.desired >= decision.current.min(max), "{}", decision);
             }
+        }
+    }
+
+    #[test]
+    fn a_size_set_by_hand_is_the_size_up_to_the_maximum_and_a_pause_keeps_what_it_found(
+        config in any_config(),
+        found in 0_u32..2000,
+        size in proptest::option::of(0_u32..2000),
+        readings in any_readings(healthy_replicas().boxed()),
+    ) {
+        let max = config.bounds.max();
+        let mut now = Timestamp::from_nanos(1 << 40);
+        let mut scaler = Scaler::new(config, now, Replicas::new(found));
+        let before = scaler.decide(now).desired;
+        let hold = size.map_or(Hold::Pause, |size| Hold::Size(Replicas::new(size)));
+        scaler.hold(hold, Timestamp::from_nanos(u64::MAX));
+        let expected = size.map_or(before, Replicas::new).min(max);
+        for (pause, observation) in &readings {
+            now = (now + *pause).min(Timestamp::from_nanos(u64::MAX - 1));
+            scaler.observe(now, observation);
+            let decision = scaler.decide(now);
+            prop_assert_eq!(decision.desired, expected, "{}", decision);
+            prop_assert!(decision.at_max);
+        }
+    }
+
+    #[test]
+    fn a_hold_adds_for_the_lost_and_never_leaves_the_bounds(
+        config in any_config(),
+        size in 0_u32..2000,
+        readings in any_readings(any_replicas().boxed()),
+    ) {
+        let max = config.bounds.max();
+        let mut now = Timestamp::from_nanos(1 << 40);
+        let mut scaler = Scaler::new(config, now, Replicas::ZERO);
+        scaler.hold(Hold::Size(Replicas::new(size)), Timestamp::from_nanos(u64::MAX));
+        for (pause, observation) in &readings {
+            now = (now + *pause).min(Timestamp::from_nanos(u64::MAX - 1));
+            scaler.observe(now, observation);
+            let desired = scaler.decide(now).desired;
+            prop_assert!(desired <= max && desired >= Replicas::new(size).min(max));
+        }
+    }
+
+    #[test]
+    fn after_a_hold_the_policy_decides_within_the_bounds(
+        config in any_config(),
+        size in 0_u32..2000,
+        held_for in any_span(),
+        readings in any_readings(any_replicas().boxed()),
+    ) {
+        let bounds = config.bounds;
+        let mut now = Timestamp::from_nanos(1 << 40);
+        let until = now + held_for;
+        let mut scaler = Scaler::new(config, now, Replicas::ZERO);
+        scaler.hold(Hold::Size(Replicas::new(size)), until);
+        for (pause, observation) in &readings {
+            now = now + *pause;
+            scaler.observe(now, observation);
+            let decision = scaler.decide(now);
+            let by_hand = |limit: &Limit| matches!(limit, Limit::Paused { .. } | Limit::Sized { .. });
+            prop_assert_eq!(decision.reason.limits.iter().any(by_hand), now < until);
+            prop_assert_eq!(scaler.held(now).is_some(), now < until);
+            if now >= until {
+                prop_assert_eq!(bounds.clamp(decision.desired), decision.desired);
+            }
+        }
+    }
+
+    #[test]
+    fn a_size_that_nothing_bound_is_the_least_that_fits_its_thresholds(
+        config in any_config(),
+        readings in any_readings(healthy_replicas().boxed()),
+    ) {
+        let is_one_model = config.slots.len() < 2;
+        let mut now = Timestamp::from_nanos(1 << 40);
+        let mut scaler = Scaler::new(config, now, Replicas::ZERO);
+        for (pause, observation) in &readings {
+            now = now + *pause;
+            scaler.observe(now, observation);
+            let decision = scaler.decide(now);
+            let Some(found) = decision.reason.finding.thresholds() else { continue };
+            if !is_one_model || !decision.reason.limits.is_empty() {
+                continue;
+            }
+            let slack = 1.0 + 1e-9;
+            prop_assert!(
+                found.up <= found.most_for(decision.desired) * slack,
+                "{:?} {}", found, decision
+            );
+            let fewer = found.most_for(decision.desired.minus(Replicas::ONE));
+            let fits = found.up.max(found.down) * slack <= fewer;
+            prop_assert!(decision.desired <= Replicas::ONE || !fits, "{:?} {}", found, decision);
         }
     }
 
@@ -181,14 +274,16 @@ fn any_observation(replicas: BoxedStrategy<ReplicaView>) -> impl Strategy<Value 
         any_term(),
         vec(any_span(), 0..3),
         any_term(),
+        any::<bool>(),
     );
     parts.prop_map(
-        |(replicas, models, peak_seconds, started, metric)| Observation {
+        |(replicas, models, peak_seconds, started, metric, is_partial)| Observation {
             replicas,
             models,
             peak_seconds,
             started,
             metric,
+            is_partial,
         },
     )
 }

@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 
-use super::{Api, wire};
+use super::{Shared, mapping, wire};
 use crate::fleet::Fleet;
 
 /// Answers as long as the process runs.
@@ -15,8 +15,12 @@ pub(super) async fn alive() -> &'static str {
 }
 
 /// Answers 200 once every fleet's gateway listens and its first decision was made, and 503 with
-/// what is missing until then.
-pub(super) async fn ready(State(api): State<Arc<Api>>) -> (StatusCode, Json<wire::Readiness>) {
+/// what is missing until then. A configuration file that was refused is told and changes nothing:
+/// the former one serves.
+pub(super) async fn ready(
+    State(shared): State<Arc<Shared>>,
+) -> (StatusCode, Json<wire::Readiness>) {
+    let api = &shared.api;
     let fleets = api.roster.fleets();
     let missing: Vec<_> = fleets.iter().flat_map(|fleet| missing(fleet)).collect();
     let ready = missing.is_empty();
@@ -25,7 +29,14 @@ pub(super) async fn ready(State(api): State<Arc<Api>>) -> (StatusCode, Json<wire
     } else {
         StatusCode::SERVICE_UNAVAILABLE
     };
-    (status, Json(wire::Readiness { ready, missing }))
+    let configuration_refused =
+        mapping::configuration_refused(&api.roster.configuration(), api.clock);
+    let answer = wire::Readiness {
+        ready,
+        missing,
+        configuration_refused,
+    };
+    (status, Json(answer))
 }
 
 fn missing(fleet: &Fleet) -> Vec<wire::Missing> {

@@ -1,27 +1,32 @@
 //! The socket of the admin API: bounded in connections, and stopped without cutting an answer.
 
+use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper::service::{Service as _, service_fn};
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use thiserror::Error;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::Api;
+use super::connections::{Activity, Connections, Moving};
 
-/// Connections at the same time; further ones wait in the kernel's accept queue.
+/// Connections at the same time.
 const CONNECTIONS_MAX: usize = 256;
 
-/// How long a connection may stay without a whole request: longer than a scrape interval of one
-/// minute, so that a scraper keeps its connection.
-const IDLE_MAX: Duration = Duration::from_secs(75);
+/// Bytes of a connection that are held unread or unsent; far more than a head of ours.
+const BUFFER_MAX: usize = 64 << 10;
 
 /// How long answers that were begun may take after a stop.
 const STOP_GRACE: Duration = Duration::from_secs(2);
@@ -69,35 +74,59 @@ impl AdminListener {
 
     /// Serves until `stop` is ready, then lets answers that were begun end.
     pub async fn serve(self, api: Api, stop: impl Future<Output = ()>) {
-        let service = TowerToHyperService::new(api.router());
+        let events = Arc::clone(api.story.events());
+        let router = api.router();
         let mut builder = http1::Builder::new();
-        builder
-            .timer(TokioTimer::new())
-            .header_read_timeout(IDLE_MAX);
+        builder.max_buf_size(BUFFER_MAX);
         let graceful = GracefulShutdown::new();
-        let mut connections = JoinSet::new();
+        let mut connections = Connections::new(CONNECTIONS_MAX);
         let mut stop = pin!(stop);
         loop {
             tokio::select! {
                 () = &mut stop => break,
-                Some(_) = connections.join_next() => {}
-                stream = accept(&self.listener), if connections.len() < CONNECTIONS_MAX => {
-                    let connection = builder.serve_connection(TokioIo::new(stream), service.clone());
+                Some(()) = connections.ended() => {}
+                stream = accept(&self.listener) => {
+                    let activity = Activity::new();
+                    let service = service(router.clone(), Arc::clone(&activity));
+                    let connection = builder.serve_connection(TokioIo::new(stream), service);
                     let connection = graceful.watch(connection);
-                    connections.spawn(async move {
-                        if let Err(error) = connection.await {
-                            tracing::debug!(%error, "an admin connection ended early");
+                    connections.add(Arc::clone(&activity), async move {
+                        tokio::select! {
+                            served = connection => if let Err(error) = served {
+                                tracing::debug!(%error, "an admin connection ended early");
+                            },
+                            () = activity.is_over() => {}
                         }
                     });
                 }
             }
         }
         drop(self.listener);
+        events.close();
         if timeout(STOP_GRACE, graceful.shutdown()).await.is_err() {
             tracing::warn!("admin connections were cut that did not end by themselves");
         }
-        connections.shutdown().await;
+        connections.cut().await;
     }
+}
+
+/// Returns the routes as one connection has them.
+fn service(
+    router: Router,
+    activity: Arc<Activity>,
+) -> impl hyper::service::Service<
+    Request<Incoming>,
+    Response = Response<Moving>,
+    Error = Infallible,
+    Future: Send,
+> {
+    let routes = TowerToHyperService::new(router);
+    service_fn(move |request| {
+        activity.touch();
+        let activity = Arc::clone(&activity);
+        let answer = routes.call(request);
+        async move { Ok(answer.await?.map(|body| Moving::new(body, activity))) }
+    })
 }
 
 /// Waits for the next connection. A failed accept is not the end: it is tried again.

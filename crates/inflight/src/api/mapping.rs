@@ -1,32 +1,48 @@
 //! Where core types become wire types; nothing else of the API knows both.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use inflight_core::admission::GateLoad;
-use inflight_core::load::Estimate;
-use inflight_core::{Decision, Occupancy, Timestamp};
+use inflight_core::load::{Estimate, Standing};
+use inflight_core::scaling::{Held, Hold};
+use inflight_core::{Decision, Limit, Occupancy, Replicas, Timestamp};
 
 use super::wire;
 use crate::clock::Clock;
-use crate::fleet::{Board, Fleet, ReplicaCounts};
-
-/// The last second that RFC 3339 can write: the end of the year 9999.
-const CALENDAR_END: Duration = Duration::from_secs(253_402_300_799);
+use crate::fleet::{Board, ConfigurationState, Fleet, Levels, ReplicaCounts};
+use crate::ports::{HoldKind, ReplicaChange, TargetEvent};
+use crate::story::{Event, Happening, Released};
 
 /// Reads a fleet once and shows it.
 pub(super) fn fleet(fleet: &Fleet, clock: Clock) -> wire::Fleet {
     let (load, replicas) = fleet.load_and_replicas();
+    let now = clock.now();
+    let sources = sources(fleet, &load, now);
+    let ready = match fleet.peers() {
+        Some(peers) if !fleet.has_gateway() => peers.ready().map(Replicas::get),
+        Some(_) | None => Some(replicas.ready),
+    };
+    let peers_age = fleet.peers().and_then(|peers| peers.age(now));
+    let levels = levels(fleet, &load);
     let board = fleet.board();
+    let age = peers_age.or_else(|| observation_age(&board, now));
     wire::Fleet {
         name: fleet.name().to_owned(),
         policy: board.policy.to_owned(),
         slots: board.slots,
-        replicas: size(&board, replicas),
-        load: self::load(&load, board.estimate, observation_age(&board, clock.now())),
-        admission: wire::Admission {
+        replicas: size(&board, replicas, ready),
+        load: self::load(
+            levels,
+            fleet.has_gateway().then_some(&load),
+            board.estimate,
+            age,
+        ),
+        sources,
+        admission: fleet.has_gateway().then(|| wire::Admission {
             open: load.admission_open,
             refused_total: load.refused.total(),
-        },
+        }),
+        hold: held(&board, clock.now()).map(|held| hold(held, clock)),
         decision: board.decisions().next().map(|made| decision(made, clock)),
         crashes: board.crashes,
         start_delay_seconds: board.start_delay.map(|delay| delay.as_secs_f64()),
@@ -36,17 +52,100 @@ pub(super) fn fleet(fleet: &Fleet, clock: Clock) -> wire::Fleet {
 /// Shows a decision.
 pub(super) fn decision(decision: &Decision, clock: Clock) -> wire::Decision {
     wire::Decision {
-        at: rfc3339(clock.calendar(decision.at)),
+        at: clock.rfc3339(decision.at),
         current: decision.current.get(),
         wanted: decision.wanted.map(|wanted| wanted.get()),
         desired: decision.desired.get(),
         at_max: decision.at_max,
         reason: decision.reason.to_string(),
+        finding: decision.reason.finding.to_string(),
+        limits: decision
+            .reason
+            .limits
+            .iter()
+            .map(Limit::to_string)
+            .collect(),
         inputs: decision
             .inputs
             .iter()
             .map(|input| (input.name.to_owned(), input.value))
             .collect(),
+        thresholds: thresholds(decision),
+    }
+}
+
+fn thresholds(decision: &Decision) -> Option<wire::Thresholds> {
+    let found = decision.reason.finding.thresholds()?;
+    let fewer = decision.desired.minus(Replicas::ONE);
+    Some(wire::Thresholds {
+        unit: found.unit.to_owned(),
+        up: found.up,
+        grows_above: found.most_for(decision.desired),
+        down: found.down,
+        shrinks_at: (decision.desired > Replicas::ZERO).then(|| found.most_for(fewer)),
+    })
+}
+
+/// Returns what holds the size by hand at this moment.
+pub(super) fn held(board: &Board, now: Timestamp) -> Option<Held> {
+    board.held.filter(|held| now < held.until)
+}
+
+/// Shows a hold.
+pub(super) fn hold(held: Held, clock: Clock) -> wire::Hold {
+    wire::Hold {
+        kind: HoldKind::of(held.hold).name().to_owned(),
+        replicas: match held.hold {
+            Hold::Pause => None,
+            Hold::Size(size) => Some(size.get()),
+        },
+        until: clock.rfc3339(held.until),
+        left_seconds: held.until.since(clock.now()).as_secs_f64(),
+    }
+}
+
+/// Shows an event of one run of ours.
+pub(super) fn event(event: &Event, run: u64, clock: Clock) -> wire::Event {
+    let what = match &event.what {
+        Happening::Decision(made) => wire::What::Decision {
+            decision: decision(made, clock),
+        },
+        Happening::Replica(changed) => wire::What::Replica {
+            replica: replica(changed),
+        },
+        Happening::Admission { open } => wire::What::Admission { open: *open },
+        Happening::Held(held) => wire::What::Hold {
+            hold: hold(*held, clock),
+        },
+        Happening::Released(how) => wire::What::Release {
+            by_hand: *how == Released::ByHand,
+        },
+        Happening::Configured => wire::What::Configured {},
+        Happening::Failed(error) => wire::What::Error {
+            error: error.clone(),
+        },
+    };
+    wire::Event {
+        id: format!("{run}-{}", event.number),
+        at: clock.rfc3339(event.at),
+        fleet: event.fleet.clone(),
+        what,
+    }
+}
+
+fn replica(event: &TargetEvent) -> wire::ReplicaChange {
+    let (start_seconds, why, unexpected) = match &event.change {
+        ReplicaChange::Starting | ReplicaChange::Draining => (None, None, false),
+        ReplicaChange::Ready { took } => (took.map(|took| took.as_secs_f64()), None, false),
+        ReplicaChange::Gone { why, unexpected } => (None, Some(why.clone()), *unexpected),
+    };
+    wire::ReplicaChange {
+        index: event.index,
+        address: event.address.to_string(),
+        state: event.change.name().to_owned(),
+        start_seconds,
+        why,
+        unexpected,
     }
 }
 
@@ -57,10 +156,10 @@ pub(super) fn observation_age(board: &Board, now: Timestamp) -> Option<Duration>
     Some(board.estimate?.age? + now.since(decided))
 }
 
-fn size(board: &Board, counts: ReplicaCounts) -> wire::Replicas {
+fn size(board: &Board, counts: ReplicaCounts, ready: Option<u32>) -> wire::Replicas {
     wire::Replicas {
         desired: board.decisions().next().map(|made| made.desired.get()),
-        ready: counts.ready,
+        ready,
         starting: counts.starting,
         draining: counts.draining,
         unhealthy: counts.unhealthy,
@@ -69,15 +168,60 @@ fn size(board: &Board, counts: ReplicaCounts) -> wire::Replicas {
     }
 }
 
-fn load(load: &GateLoad, estimate: Option<Estimate>, age: Option<Duration>) -> wire::Load {
+/// Returns what is in flight: here, or everywhere by the latest sum.
+fn levels(fleet: &Fleet, load: &GateLoad) -> Option<Levels> {
+    match fleet.peers() {
+        Some(peers) => peers.levels(),
+        None => Some(Levels {
+            executing: count(load.executing),
+            queued: count(load.queued),
+        }),
+    }
+}
+
+fn sources(fleet: &Fleet, load: &GateLoad, now: Timestamp) -> Vec<wire::Source> {
+    let gateway = fleet.has_gateway().then(|| wire::Source {
+        kind: "gateway".to_owned(),
+        address: None,
+        instance: None,
+        state: "read".to_owned(),
+        in_flight: Some(count(load.in_flight)),
+        age_seconds: Some(0.0),
+        failure: None,
+    });
+    let peers = fleet.peers().map(|peers| peers.rows(now));
+    let peers = peers.into_iter().flatten().map(|row| wire::Source {
+        kind: "inflight".to_owned(),
+        address: Some(row.address),
+        instance: row.view.instance.map(|id| format!("{:016x}", id.0)),
+        state: match row.view.standing {
+            Standing::Read => "read",
+            Standing::Held => "held",
+            Standing::Lost => "lost",
+        }
+        .to_owned(),
+        in_flight: row.view.in_flight,
+        age_seconds: row.view.age.map(|age| age.as_secs_f64()),
+        failure: row.failure,
+    });
+    gateway.into_iter().chain(peers).collect()
+}
+
+fn load(
+    levels: Option<Levels>,
+    gate: Option<&GateLoad>,
+    estimate: Option<Estimate>,
+    age: Option<Duration>,
+) -> wire::Load {
     let estimate = estimate.unwrap_or_default();
     wire::Load {
-        in_flight: Some(count(load.in_flight)),
-        executing: Some(count(load.executing)),
-        queued: Some(count(load.queued)),
+        in_flight: levels.map(|levels| levels.executing + levels.queued),
+        executing: levels.map(|levels| levels.executing),
+        queued: levels.map(|levels| levels.queued),
         arrivals_per_second: estimate.arrivals_per_second,
         service_seconds: estimate.service_seconds,
-        inflation: estimate.inflation,
+        // What the admission gate is judged by; without one, what is decided from.
+        inflation: gate.map_or(estimate.inflation, |gate| gate.inflation),
         age_seconds: age.map(|age| age.as_secs_f64()),
     }
 }
@@ -86,40 +230,27 @@ fn count(requests: u64) -> f64 {
     Occupancy::from_count(requests).get()
 }
 
-/// Writes a calendar time; what a four-digit year since 1970 cannot say becomes the nearest it can.
-fn rfc3339(at: SystemTime) -> String {
-    let since_epoch = at
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap_or_default();
-    let at = SystemTime::UNIX_EPOCH + since_epoch.min(CALENDAR_END);
-    humantime::format_rfc3339_millis(at).to_string()
+/// Returns what is wrong with the configuration file; `None` while it is in force.
+pub(super) fn configuration_refused(
+    state: &ConfigurationState,
+    clock: Clock,
+) -> Option<wire::ConfigurationRefused> {
+    let refused = state.refused.as_ref()?;
+    Some(wire::ConfigurationRefused {
+        running_since: clock.rfc3339(state.in_force_since),
+        since: clock.rfc3339(refused.since),
+        why: refused.why.clone(),
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use inflight_core::load::{Missing, Quantity, Unknown};
     use inflight_core::scaling::Finding;
-    use inflight_core::{Input, Limit, Reason, Replicas};
+    use inflight_core::{Input, Reason};
     use proptest::prelude::*;
 
     use super::*;
-
-    #[test]
-    fn a_calendar_that_cannot_be_written_becomes_the_nearest_that_can() {
-        let epoch = SystemTime::UNIX_EPOCH;
-        assert_eq!(
-            rfc3339(epoch - Duration::from_secs(5)),
-            "1970-01-01T00:00:00.000Z"
-        );
-        assert_eq!(
-            rfc3339(epoch + Duration::from_millis(1500)),
-            "1970-01-01T00:00:01.500Z"
-        );
-        assert_eq!(
-            rfc3339(epoch + CALENDAR_END * 2),
-            "9999-12-31T23:59:59.000Z"
-        );
-    }
 
     proptest! {
         #[test]

@@ -4,17 +4,18 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The answer of `/api/v1/fleets`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Fleets {
     /// The fleets, in the order of the configuration.
     pub fleets: Vec<Fleet>,
 }
 
 /// One fleet.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Fleet {
     /// Its name in the configuration.
     pub name: String,
@@ -26,23 +27,27 @@ pub struct Fleet {
     pub replicas: Replicas,
     /// Its load.
     pub load: Load,
-    /// Whether it takes new sessions, and what it refused.
-    pub admission: Admission,
+    /// What a person holds the size to; `null` while the policy decides.
+    pub hold: Option<Hold>,
+    /// Where the load is measured.
+    pub sources: Vec<Source>,
+    /// Whether it takes new sessions, and what it refused; `null` where no requests come in here.
+    pub admission: Option<Admission>,
     /// The last decision; `null` before the first.
     pub decision: Option<Decision>,
     /// Replicas that ended although nobody asked them to, since our start.
     pub crashes: u64,
-    /// How long a replica takes from its start to ready.
+    /// How long a replica takes from its start to ready; `null` before one was seen.
     pub start_delay_seconds: Option<f64>,
 }
 
 /// A fleet's size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Replicas {
     /// What was decided; `null` before the first decision.
     pub desired: Option<u32>,
-    /// Replicas that take requests.
-    pub ready: u32,
+    /// Replicas that take requests; `null` where only peers could tell and none does.
+    pub ready: Option<u32>,
     /// Replicas that were asked for and are not ready.
     pub starting: u32,
     /// Replicas that finish what they have.
@@ -55,8 +60,28 @@ pub struct Replicas {
     pub max: u32,
 }
 
+/// One source of a fleet's load. That of all sources is their sum, of one moment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Source {
+    /// `gateway`, what comes in here, or `inflight`, what comes in at another instance.
+    pub kind: String,
+    /// Where the other instance is asked; `null` for our gateway.
+    pub address: Option<String>,
+    /// The run of the other instance, by which it is told from others.
+    pub instance: Option<String>,
+    /// `read`: in time. `held`: it does not answer, and what it said last counts. `lost`: it does
+    /// not answer for so long, or never did, that its part is missing.
+    pub state: String,
+    /// Requests in flight there.
+    pub in_flight: Option<f64>,
+    /// How long ago that was read.
+    pub age_seconds: Option<f64>,
+    /// Why the last question was not answered.
+    pub failure: Option<String>,
+}
+
 /// A fleet's load. Numbers of requests are those of this moment.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Load {
     /// Requests begun and not ended.
     pub in_flight: Option<f64>,
@@ -68,14 +93,15 @@ pub struct Load {
     pub arrivals_per_second: Option<f64>,
     /// Mean time that a replica works on a request.
     pub service_seconds: Option<f64>,
-    /// In flight / max(executing, replicas): 1 = nobody waits.
+    /// In flight / max(executing, replicas), 1 = nobody waits; over 10 s, as the admission gate
+    /// judges it.
     pub inflation: Option<f64>,
     /// How long ago the load was observed for a decision.
     pub age_seconds: Option<f64>,
 }
 
 /// Whether a fleet takes new sessions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Admission {
     /// Whether new sessions are let in.
     pub open: bool,
@@ -84,7 +110,7 @@ pub struct Admission {
 }
 
 /// The answer of `/api/v1/fleets/{name}/decisions`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Decisions {
     /// The fleet's name.
     pub fleet: String,
@@ -93,7 +119,7 @@ pub struct Decisions {
 }
 
 /// One decision about a fleet's size.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Decision {
     /// When it was made.
     pub at: String,
@@ -105,23 +131,58 @@ pub struct Decision {
     pub desired: u32,
     /// Whether the fleet could not grow.
     pub at_max: bool,
-    /// Why, as one sentence.
+    /// Why, as one sentence: the finding and the limits.
     pub reason: String,
+    /// What the policy found.
+    pub finding: String,
+    /// What changed the policy's answer afterwards, in this order.
+    pub limits: Vec<String>,
     /// The numbers it was made from, by name.
     pub inputs: BTreeMap<String, Option<f64>>,
+    /// What the size hangs on; `null` where an input is unknown.
+    pub thresholds: Option<Thresholds>,
+}
+
+/// What a size hangs on: a number that each replica is for so much of.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Thresholds {
+    /// What is compared.
+    pub unit: String,
+    /// The fleet grows at once when this passes `grows_above`.
+    pub up: f64,
+    /// What the size is for.
+    pub grows_above: f64,
+    /// The fleet may shrink when this is at most `shrinks_at`.
+    pub down: f64,
+    /// What one replica fewer is for; `null` at zero.
+    pub shrinks_at: Option<f64>,
 }
 
 /// The answer of `/readyz`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Readiness {
     /// Whether nothing is missing.
     pub ready: bool,
     /// What is missing.
     pub missing: Vec<Missing>,
+    /// The configuration file as it is now, where it was refused; readiness does not depend on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub configuration_refused: Option<ConfigurationRefused>,
+}
+
+/// A configuration file that was refused whole.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ConfigurationRefused {
+    /// Since when the configuration that runs is in force.
+    pub running_since: String,
+    /// Since when the file is refused.
+    pub since: String,
+    /// Everything that is wrong with it.
+    pub why: String,
 }
 
 /// One reason why we are not ready.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Missing {
     /// The fleet that is not ready.
     pub fleet: String,
@@ -129,8 +190,133 @@ pub struct Missing {
     pub reason: String,
 }
 
-/// An answer with status 400, 404 or 500.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The answer to an order that holds a size or releases it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Held {
+    /// The fleet's name.
+    pub fleet: String,
+    /// What holds its size afterwards; `null` while the policy decides.
+    pub hold: Option<Hold>,
+}
+
+/// What a person holds a size to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Hold {
+    /// `pause` keeps the size as it is, `size` sets it.
+    pub kind: String,
+    /// The size that was set; `null` for a pause.
+    pub replicas: Option<u32>,
+    /// When it ends by itself.
+    pub until: String,
+    /// How long that is from now.
+    pub left_seconds: f64,
+}
+
+/// The body of an order to pause; it may be left out.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PauseOrder {
+    /// For how long, 1s to 7d, such as `30m`; one hour when not given.
+    #[serde(rename = "for", skip_serializing_if = "Option::is_none", default)]
+    pub span: Option<String>,
+}
+
+/// The body of an order to set a size.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SizeOrder {
+    /// The size, within the fleet's bounds.
+    pub replicas: u32,
+    /// For how long, 1s to 7d, such as `30m`; one hour when not given.
+    #[serde(rename = "for", skip_serializing_if = "Option::is_none", default)]
+    pub span: Option<String>,
+}
+
+/// The data of a server-sent event.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Event {
+    /// Its id, for the header `last-event-id`.
+    pub id: String,
+    /// When it happened.
+    pub at: String,
+    /// To which fleet.
+    pub fleet: String,
+    /// What happened.
+    #[serde(flatten)]
+    pub what: What,
+}
+
+/// What can happen.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum What {
+    /// A decision changed the size.
+    Decision {
+        /// The decision.
+        decision: Decision,
+    },
+    /// A replica changed.
+    Replica {
+        /// How.
+        replica: ReplicaChange,
+    },
+    /// The admission gate opened or closed.
+    Admission {
+        /// Whether new sessions are let in.
+        open: bool,
+    },
+    /// A person holds the size.
+    Hold {
+        /// How.
+        hold: Hold,
+    },
+    /// The policy decides again.
+    Release {
+        /// Whether a person said so, and not the end of its time.
+        by_hand: bool,
+    },
+    /// Another configuration is in force.
+    Configured {},
+    /// Something is wrong.
+    Error {
+        /// What.
+        error: String,
+    },
+}
+
+/// A change of a replica.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ReplicaChange {
+    /// Its number.
+    pub index: u32,
+    /// Where it listens.
+    pub address: String,
+    /// `starting`, `ready`, `draining` or `gone`.
+    pub state: String,
+    /// From its start to ready, where it has just become so.
+    pub start_seconds: Option<f64>,
+    /// What ended it.
+    pub why: Option<String>,
+    /// Whether nobody asked it to end.
+    pub unexpected: bool,
+}
+
+impl What {
+    /// Returns the event's name.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Decision { .. } => "decision",
+            Self::Replica { .. } => "replica",
+            Self::Admission { .. } => "admission",
+            Self::Hold { .. } => "hold",
+            Self::Release { .. } => "release",
+            Self::Configured {} => "configured",
+            Self::Error { .. } => "error",
+        }
+    }
+}
+
+/// An answer with a status of 400 or more.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Failure {
     /// What is wrong, with the key, the value and what is allowed.
     pub error: String,

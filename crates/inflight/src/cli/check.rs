@@ -59,12 +59,12 @@ fn fleet_line(fleet: &FleetConfig) -> String {
         (Target::Advise, Endpoints::Static(addresses)) => {
             format!("routes to {} and advises", listed(addresses))
         }
-        (Target::Advise, Endpoints::Target) => "advises".to_owned(),
+        (Target::Advise, Endpoints::Target | Endpoints::Elsewhere) => "advises".to_owned(),
     };
     format!(
         "{}: {} {runs}; {} to {} replicas, {}; {}; {}; {} requests wait at most {:?}",
         fleet.name,
-        fleet.gateway.listen.value,
+        sources(fleet),
         fleet.replicas_min,
         fleet.replicas_max,
         slots(fleet),
@@ -73,6 +73,19 @@ fn fleet_line(fleet: &FleetConfig) -> String {
         fleet.queue.requests,
         fleet.queue.wait,
     )
+}
+
+fn sources(fleet: &FleetConfig) -> String {
+    let gateway = (fleet.gateway.as_ref()).map(|gateway| gateway.listen.value.to_string());
+    let peers = fleet.peers.as_ref().map(|peers| {
+        let all: Vec<&str> = (peers.listed.iter())
+            .chain(&peers.dns)
+            .map(String::as_str)
+            .collect();
+        format!("the peers {}", all.join(", "))
+    });
+    let all: Vec<String> = gateway.into_iter().chain(peers).collect();
+    all.join(" and ")
 }
 
 fn slots(fleet: &FleetConfig) -> String {

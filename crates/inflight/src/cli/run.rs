@@ -9,12 +9,14 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{error, warn};
 
+use super::watched_file::WatchedFile;
 use super::{ConfigFile, USAGE};
 use crate::config::Config;
 use crate::runtime::Running;
 use crate::telemetry::{self, LogFormat, printer};
 
-/// Runs until stopped; SIGTERM or SIGINT finishes what was accepted, a second one ends at once.
+/// Runs until stopped. Reads its file again on SIGHUP and when it changes; a bad one is refused
+/// whole, and the former one stays in force. SIGTERM or SIGINT finishes what was accepted, a second one ends at once.
 #[derive(Clone, Debug, clap::Args)]
 pub struct RunArgs {
     #[command(flatten)]
@@ -28,12 +30,13 @@ pub struct RunArgs {
 #[must_use]
 pub fn run(args: &RunArgs) -> ExitCode {
     telemetry::start(args.log_format, "info");
-    match args.config.load() {
+    let mut file = WatchedFile::new(args.config.path.clone());
+    match file.load() {
         Ok(config) => {
             for warning in &config.warnings {
                 warn!(%warning, "configuration");
             }
-            conclude(serve(config))
+            conclude(serve(config, file))
         }
         Err(error) => {
             printer().line(error.to_string().into_bytes());
@@ -67,16 +70,24 @@ pub(super) fn runtime() -> anyhow::Result<Runtime> {
         .context("the system gives us no threads")
 }
 
-fn serve(config: Config) -> anyhow::Result<ExitCode> {
+fn serve(config: Config, mut file: WatchedFile) -> anyhow::Result<ExitCode> {
     let runtime = runtime()?;
     runtime.block_on(async {
         let mut signals = Signals::listen()?;
+        // Until the end, so that a SIGHUP while we stop is no death.
+        let mut hang_up = signal(SignalKind::hangup()).context("signals cannot be received")?;
         let mut running = Running::start(config).await?;
-        let code = tokio::select! {
-            () = signals.wait() => ExitCode::SUCCESS,
-            part = running.failed() => {
-                error!(part, "a part of ours ended by itself: stopping the rest");
-                ExitCode::FAILURE
+        let code = loop {
+            tokio::select! {
+                () = signals.wait() => break ExitCode::SUCCESS,
+                part = running.failed() => {
+                    error!(part, "a part of ours ended by itself: stopping the rest");
+                    break ExitCode::FAILURE;
+                }
+                read = file.changed(&mut hang_up) => tokio::select! {
+                    () = running.reload(read) => {}
+                    () = signals.wait() => break ExitCode::SUCCESS,
+                },
             }
         };
         tokio::select! {

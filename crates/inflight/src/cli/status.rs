@@ -1,16 +1,18 @@
 //! `inflight status`: asks a running instance how its fleets are.
 
-mod client;
 mod table;
+pub mod watch;
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal as _, Write};
 use std::process::ExitCode;
 
 use clap::Args;
 use thiserror::Error;
 
+use super::client::{self, AdminAddress, AskError};
 use crate::api::wire;
-pub use client::{AdminAddress, AskError, BadAddress};
+
+pub(super) use table::shown;
 
 const FLEETS_PATH: &str = "/api/v1/fleets";
 
@@ -23,6 +25,9 @@ pub struct StatusArgs {
     /// Prints what the API answers, as it is.
     #[arg(long)]
     pub json: bool,
+    /// Shows it anew each second, until Ctrl-C: in place on a terminal, else as further lines.
+    #[arg(long, conflicts_with = "json")]
+    pub watch: bool,
 }
 
 /// Why there is no status.
@@ -47,6 +52,9 @@ pub enum StatusError {
 /// Prints the status and returns the exit code: 0 done, 1 failed. Bad usage is found by clap.
 #[must_use]
 pub fn run(args: &StatusArgs) -> ExitCode {
+    if args.watch {
+        return watch_blocking(args);
+    }
     let written = match status_blocking(args) {
         Ok(text) => io::stdout()
             .write_all(text.as_bytes())
@@ -57,11 +65,30 @@ pub fn run(args: &StatusArgs) -> ExitCode {
 }
 
 fn status_blocking(args: &StatusArgs) -> Result<String, StatusError> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(StatusError::Runtime)?;
-    runtime.block_on(status(args))
+    client::runtime()
+        .map_err(StatusError::Runtime)?
+        .block_on(status(args))
+}
+
+fn watch_blocking(args: &StatusArgs) -> ExitCode {
+    let watched = client::runtime().and_then(|runtime| {
+        let mut out = io::stdout();
+        let screen = watch::Screen {
+            in_place: out.is_terminal(),
+            every: watch::EVERY,
+        };
+        let stop = async { tokio::signal::ctrl_c().await.unwrap_or_default() };
+        runtime.block_on(watch::watch(&args.admin, screen, &mut out, stop))
+    });
+    match watched {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever read it, `head` for one, has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => {
+            writeln!(io::stderr(), "error: {error}").ok();
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// Asks the instance and returns what is to be printed.
@@ -69,14 +96,18 @@ fn status_blocking(args: &StatusArgs) -> Result<String, StatusError> {
 /// # Errors
 /// Nobody listens, or who listens does not answer fleets.
 pub async fn status(args: &StatusArgs) -> Result<String, StatusError> {
-    let answer = client::get(&args.admin, FLEETS_PATH).await?;
     if args.json {
-        return Ok(answer + "\n");
+        return Ok(client::get(&args.admin, FLEETS_PATH).await? + "\n");
     }
+    Ok(table::render(&fleets(&args.admin).await?))
+}
+
+async fn fleets(address: &AdminAddress) -> Result<Vec<wire::Fleet>, StatusError> {
+    let answer = client::get(address, FLEETS_PATH).await?;
     let fleets: wire::Fleets =
         serde_json::from_str(&answer).map_err(|cause| StatusError::NotFleets {
-            address: args.admin.clone(),
+            address: address.clone(),
             cause,
         })?;
-    Ok(table::render(&fleets.fleets))
+    Ok(fleets.fleets)
 }

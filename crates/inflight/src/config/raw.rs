@@ -10,6 +10,8 @@ mod scaling;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use inflight_core::Bytes;
+
 use super::document::{self, Node};
 use super::error::{Located, Problems};
 use super::section::{
@@ -18,7 +20,7 @@ use super::section::{
 use super::setting::{FILE, Items, Ports, Setting};
 
 pub(super) use fleet::{
-    Bounds, Fleet, Limits, Process, Protocol, Ready, Source, TargetKeys, Timeouts,
+    Bounds, Fleet, Limits, Peers, Process, Protocol, Ready, Source, TargetKeys, Timeouts,
 };
 pub(super) use scaling::{
     Admission, Measured, Profile, Queue, Rule, Scaling, StepLimit, WhenClosed,
@@ -39,10 +41,25 @@ section! {
         version: u32 = required, 1..=1;
         /// The API, the metrics and the health checks.
         admin: Admin = "{}";
+        /// Writes down each reading, decision and event, so that decisions can be looked into and
+        /// replayed later. Without it nothing is written.
+        journal: Journal = unset;
         /// The fleets, each independent of the others.
         fleets: Vec<Fleet> = required, Items { count: 1..=10_000, each: () };
     }
-    later journal
+}
+
+section! {
+    /// The journal: one JSON object a line, readable by its owner alone. It holds numbers, states
+    /// and reasons, no bodies, tokens or addresses of clients. A journal that cannot be written harms
+    /// no fleet: its lines are lost and counted.
+    Journal {
+        /// The file. When it is half of `max_size` it gets `.1` behind its name, in place of the one
+        /// before.
+        file: String = required, FILE;
+        /// The most that the file and its predecessor take together.
+        max_size: Bytes = "100MB", 1_000_000..=1_000_000_000_000;
+    }
 }
 
 section! {
@@ -50,8 +67,9 @@ section! {
     Admin {
         /// Where to listen.
         listen: SocketAddr = "127.0.0.1:9900", Ports::Listen;
-        /// A file that holds the token which callers must send to pause or resize a fleet. Without
-        /// one, these calls are refused unless `listen` is a loopback address.
+        /// A file, readable by its owner alone, that holds the token which callers must send to
+        /// pause or resize a fleet; it may change at any time. Without one, these calls are refused
+        /// unless `listen` is a loopback address.
         token_file: String = unset, FILE;
     }
 }

@@ -4,6 +4,7 @@
 //! left out of comparisons, so that one slip gives one error.
 
 mod fleet;
+mod peers;
 mod scaling;
 mod target;
 
@@ -13,7 +14,7 @@ use std::path::PathBuf;
 
 use super::error::{Located, Place, Problem, Problems};
 use super::setting::Setting;
-use super::{AdminConfig, Config, FleetConfig, Surroundings, document, raw};
+use super::{AdminConfig, Config, FleetConfig, JournalSettings, Surroundings, document, raw};
 
 /// Judges a text; the errors come in the order of the file.
 pub(super) fn resolve(text: &str, surroundings: &Surroundings) -> Result<Config, Vec<Problem>> {
@@ -28,8 +29,9 @@ pub(super) fn resolve(text: &str, surroundings: &Surroundings) -> Result<Config,
     errors.sort_by_key(|problem| (problem.place.line, problem.place.column));
     warnings.sort_by_key(|problem| (problem.place.line, problem.place.column));
     match resolved {
-        Some((admin, fleets)) if errors.is_empty() => Ok(Config {
+        Some((admin, journal, fleets)) if errors.is_empty() => Ok(Config {
             admin,
+            journal,
             fleets,
             warnings,
         }),
@@ -41,7 +43,7 @@ fn resolve_file(
     file: &raw::File,
     surroundings: &Surroundings,
     problems: &mut Problems,
-) -> Option<(AdminConfig, Vec<FleetConfig>)> {
+) -> Option<(AdminConfig, Option<JournalSettings>, Vec<FleetConfig>)> {
     let admin = file
         .admin
         .as_ref()
@@ -58,7 +60,18 @@ fn resolve_file(
         .collect();
     // One version so far; a wrong one has been reported.
     file.version.as_ref()?;
-    Some((admin?, fleets.into_iter().collect::<Option<_>>()?))
+    let journal = match &file.journal {
+        Some(journal) => Some(resolve_journal(&journal.value)?),
+        None => None,
+    };
+    Some((admin?, journal, fleets.into_iter().collect::<Option<_>>()?))
+}
+
+fn resolve_journal(raw: &raw::Journal) -> Option<JournalSettings> {
+    Some(JournalSettings {
+        file: PathBuf::from(&raw.file.as_ref()?.value),
+        max_size: raw.max_size.as_ref()?.value,
+    })
 }
 
 fn resolve_admin(
@@ -67,7 +80,7 @@ fn resolve_admin(
     problems: &mut Problems,
 ) -> Option<AdminConfig> {
     if let Some(file) = &raw.token_file {
-        surroundings.check_file(file, problems);
+        surroundings.check_secret(file, problems);
     }
     let listen = raw.listen.clone()?;
     if raw.token_file.is_none() && !listen.value.ip().is_loopback() {

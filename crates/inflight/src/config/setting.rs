@@ -15,7 +15,8 @@ use super::error::Problems;
 use super::section::SectionDoc;
 
 pub(super) use collection::Items;
-pub(super) use text::{ARGUMENT, FILE, HEADER, NAME, Ports, SERVICE, URL_PATH};
+pub(super) use quantity::span_of;
+pub(super) use text::{ARGUMENT, AUTHORITY, FILE, HEADER, NAME, Ports, SERVICE, URL_PATH};
 pub(super) use word::{
     Address, Advise, Auto, Choice, Nothing, OfTarget, Off, OneOf, Or, Unlimited,
 };

@@ -3,6 +3,7 @@
 use std::env;
 use std::ffi::OsString;
 use std::fs;
+use std::io::{self, Read as _};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
@@ -68,15 +69,64 @@ impl Surroundings {
         }
     }
 
-    /// Checks that a file is there and can be read.
-    pub(super) fn check_file(&self, file: &Located<String>, problems: &mut Problems) {
+    /// Checks that a file with a secret is there and that nobody else reads it.
+    pub(super) fn check_secret(&self, file: &Located<String>, problems: &mut Problems) {
         if *self == Self::Elsewhere {
             return;
         }
-        if let Err(error) = fs::File::open(&file.value) {
-            let what = format!("{:?} cannot be read: {error}", file.value);
-            problems.refuse(&file.place, what, "a file that inflight can read");
+        if let Err(why) = read_secret(Path::new(&file.value)) {
+            let what = format!("{:?} {why}", file.value);
+            problems.refuse(&file.place, what, "a file that inflight alone can read");
         }
+    }
+}
+
+/// Why a file gives no secret.
+#[derive(Debug, thiserror::Error)]
+pub enum NoSecret {
+    /// It cannot be read.
+    #[error("cannot be read: {0}")]
+    Unreadable(#[from] io::Error),
+    /// Others can read or change it.
+    #[error("is open to others (mode {mode:03o}); `chmod 600` closes it")]
+    OpenToOthers {
+        /// Its permissions.
+        mode: u32,
+    },
+    /// It holds nothing, or far too much.
+    #[error("holds no token: it is {0}")]
+    NoToken(&'static str),
+}
+
+/// Reads a secret from a file that its owner alone can read: its text without the white space
+/// around it.
+///
+/// # Errors
+/// Why there is none.
+pub fn read_secret(path: &Path) -> Result<String, NoSecret> {
+    const OTHERS: u32 = 0o077;
+    const PERMISSIONS: u32 = 0o777;
+    const BYTES_MAX: u64 = 4096;
+    if !fs::metadata(path)?.is_file() {
+        return Err(NoSecret::NoToken("not a regular file"));
+    }
+    let file = fs::File::open(path)?;
+    let mode = file.metadata()?.permissions().mode();
+    if mode & OTHERS != 0 {
+        let mode = mode & PERMISSIONS;
+        return Err(NoSecret::OpenToOthers { mode });
+    }
+    let mut text = String::new();
+    let read = file.take(BYTES_MAX + 1).read_to_string(&mut text)?;
+    if u64::try_from(read).unwrap_or(u64::MAX) > BYTES_MAX {
+        return Err(NoSecret::NoToken("longer than 4096 bytes"));
+    }
+    match text.trim() {
+        "" => Err(NoSecret::NoToken("empty")),
+        secret if secret.contains(char::is_whitespace) => {
+            Err(NoSecret::NoToken("more than one word"))
+        }
+        secret => Ok(secret.to_owned()),
     }
 }
 

@@ -82,6 +82,16 @@ fn each_slip_gets_a_message_that_names_line_key_value_and_range() {
         ),
         ("models", Some("[{ name: a, path: a }]")),
         ("source", Some("{ envoy: {} }")),
+        ("source", Some("{}")),
+        ("source", Some("{ inflight: {} }")),
+        (
+            "source",
+            Some("{ inflight: { peers: [10.0.0.2, 'http://b:9900', ':9900'] } }"),
+        ),
+        (
+            "source",
+            Some("{ inflight: { peers: ['b:1', 'b:1'], every: 1m } }"),
+        ),
         ("source", Some("{ gateway: { listen: localhost:80 } }")),
         ("source", Some("{ gateway: { listen: 0.0.0.0:9900 } }")),
         (
@@ -90,7 +100,7 @@ fn each_slip_gets_a_message_that_names_line_key_value_and_range() {
         ),
         (
             "source",
-            Some("{ gateway: { listen: 127.0.0.1:1, cancellable: false } }"),
+            Some("{ gateway: { listen: 127.0.0.1:1, cancellable: perhaps } }"),
         ),
         (
             "source",
@@ -155,6 +165,25 @@ fn each_slip_gets_a_message_that_names_line_key_value_and_range() {
         .map(|(key, value)| said_about(key, *value))
         .collect();
     insta::assert_snapshot!(said);
+}
+
+#[test]
+fn maxima_of_several_gateways_are_not_summed() {
+    let source = "{ inflight: { peers: ['10.0.0.2:9900'] } }";
+    let scaling = "{ policy: concurrency, measure: peak }";
+    let text = file_with(&[
+        ("source", Some(source)),
+        ("target", None),
+        ("scaling", Some(scaling)),
+    ]);
+    let said = judge(&text).unwrap_err().to_string();
+    assert!(said.contains("cannot be summed"), "{said}");
+    let mean = judge(&text.replace("peak", "mean")).unwrap();
+    let fleet = &mean.fleets[0];
+    assert!(fleet.gateway.is_none());
+    assert_eq!(fleet.endpoints, Endpoints::Elsewhere);
+    let peers = fleet.peers.as_ref().unwrap();
+    assert_eq!((peers.listed.len(), &peers.fleet), (1, &fleet.name));
 }
 
 #[test]

@@ -5,11 +5,13 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use inflight_core::load::Estimate;
+use inflight_core::scaling::Held;
 use inflight_core::{Decision, Replicas};
 use tokio::sync::broadcast;
 
-/// How many decisions are kept for `decisions?limit=N`.
-pub const DECISIONS_KEPT: usize = 1000;
+/// How many decisions are kept for `decisions?limit=N`: over six minutes of a decision every 2 s, in
+/// about 200 KB a fleet. What is older is in the journal.
+pub const DECISIONS_KEPT: usize = 200;
 
 /// How many decisions a listener may lag behind.
 const DECISIONS_HEARD: usize = 64;
@@ -19,10 +21,10 @@ const DECISIONS_HEARD: usize = 64;
 pub struct Board {
     /// The policy's name, as the configuration says it.
     pub policy: &'static str,
-    /// The kind of source that measures the load, as the configuration says it.
-    pub source: &'static str,
     /// Whether the fleet's gateway accepts connections; a fleet without a gateway sets it too.
     pub is_listening: bool,
+    /// The names of the models, in the order of the configuration.
+    pub models: Vec<String>,
     /// Slots of one replica, of the first model.
     pub slots: u32,
     /// The fewest replicas the fleet may have.
@@ -31,10 +33,12 @@ pub struct Board {
     pub max: Replicas,
     /// The load as the scaler saw it at its last decision.
     pub estimate: Option<Estimate>,
-    /// The learned start delay.
+    /// The learned start delay; unknown before the first start.
     pub start_delay: Option<Duration>,
     /// Replicas that ended although nobody asked them to, since our start.
     pub crashes: u64,
+    /// What holds the size by hand.
+    pub held: Option<Held>,
     decisions: VecDeque<Decision>,
     listeners: broadcast::Sender<Decision>,
     made: DecisionCounts,
@@ -57,8 +61,8 @@ impl Board {
     pub fn new(policy: &'static str, slots: u32, min: Replicas, max: Replicas) -> Self {
         Self {
             policy,
-            source: "gateway",
             is_listening: false,
+            models: Vec::new(),
             slots,
             min,
             max,
@@ -66,15 +70,15 @@ impl Board {
             start_delay: None,
             listeners: broadcast::Sender::new(DECISIONS_HEARD),
             crashes: 0,
+            held: None,
             decisions: VecDeque::new(),
             made: DecisionCounts::default(),
         }
     }
 
     /// Publishes a decision with the load it saw, and drops the oldest beyond [`DECISIONS_KEPT`].
-    pub fn publish(&mut self, decision: Decision, estimate: Estimate, start_delay: Duration) {
+    pub fn publish(&mut self, decision: Decision, estimate: Estimate) {
         self.estimate = Some(estimate);
-        self.start_delay = Some(start_delay);
         let made = &mut self.made;
         match decision.desired.cmp(&decision.current) {
             Ordering::Greater => made.up += 1,

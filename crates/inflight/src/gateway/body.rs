@@ -5,13 +5,13 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use inflight_core::admission::Outcome;
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep, sleep};
 
 use super::Shared;
 use super::connection::{Client, OpenRequest};
@@ -21,6 +21,9 @@ use super::refusal;
 use super::upload::Upload;
 use super::upstream::Lease;
 use crate::fleet::Permit;
+
+/// How long what was relayed has to leave before its response is broken off.
+const PARTING: Duration = Duration::from_millis(10);
 
 /// What a client is sent as a response's body.
 #[expect(
@@ -43,6 +46,8 @@ pub(super) struct Relayed {
     waits_since: Option<Instant>,
     idle: Duration,
     is_grpc: bool,
+    /// How the response broke off, while what came before that leaves.
+    parting: Option<(BrokenOff, Pin<Box<Sleep>>)>,
 }
 
 /// What a request holds until its response has ended.
@@ -57,8 +62,8 @@ pub(super) struct Hold {
     pub(super) client: Arc<Client>,
     /// The request's place on it.
     pub(super) _open: OpenRequest,
-    /// Where a response goes whose client left, if the replica cannot be cancelled.
-    pub(super) outliving: Option<Arc<Shared>>,
+    /// Where what outlives the request goes.
+    pub(super) shared: Arc<Shared>,
 }
 
 impl ResponseBody {
@@ -72,6 +77,7 @@ impl ResponseBody {
             waits_since: None,
             idle,
             is_grpc,
+            parting: None,
         };
         if is_empty {
             relayed.hold.complete();
@@ -97,7 +103,7 @@ impl Body for ResponseBody {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Own(text) => text.is_none(),
-            Self::Relayed(relayed) => relayed.incoming.as_ref().is_none_or(Body::is_end_stream),
+            Self::Relayed(relayed) => relayed.is_end_stream(),
         }
     }
 
@@ -121,6 +127,9 @@ pub(super) enum BrokenOff {
     /// The replica did.
     #[error("the replica broke off")]
     Upstream(#[source] hyper::Error),
+    /// The replica took the rest of its stream back.
+    #[error("the replica stopped before the end")]
+    Withdrawn,
     /// Nothing came from the replica for too long.
     #[error("the replica sent nothing for the idle time-out")]
     Idle,
@@ -134,6 +143,9 @@ impl Relayed {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+        if self.parting.is_some() {
+            return self.poll_parting(cx);
+        }
         let Some(incoming) = &mut self.incoming else {
             return Poll::Ready(None);
         };
@@ -145,6 +157,10 @@ impl Relayed {
                 }
                 return Poll::Ready(Some(Ok(frame)));
             }
+            // hyper takes a stream that the replica reset without an error for one that ended.
+            Poll::Ready(None) if self.hold.is_on_http2() && !incoming.is_end_stream() => {
+                BrokenOff::Withdrawn
+            }
             Poll::Ready(None) => {
                 self.hold.complete();
                 return Poll::Ready(None);
@@ -155,7 +171,7 @@ impl Relayed {
                 Poll::Ready(end) => end,
             },
         };
-        Poll::Ready(self.break_off(end))
+        self.break_off(end, cx)
     }
 
     /// Waits for the replica: not for ever, and not for a client that left.
@@ -179,38 +195,64 @@ impl Relayed {
     }
 
     /// Ends the request. A gRPC caller is told in trailers, as its protocol wants.
-    fn break_off(&mut self, end: BrokenOff) -> Option<Result<Frame<Bytes>, BrokenOff>> {
+    fn break_off(
+        &mut self,
+        end: BrokenOff,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
         if self.hold.has_ended() {
-            return None;
+            return Poll::Ready(None);
         }
         let (outcome, fault) = match &end {
             BrokenOff::ClientGone => (Outcome::ClientGone, None),
-            BrokenOff::Upstream(_) => (Outcome::UpstreamFailed, Some(Fault::BrokenOff)),
+            BrokenOff::Upstream(_) | BrokenOff::Withdrawn if self.hold.has_lost_client() => {
+                (Outcome::ClientGone, None)
+            }
+            BrokenOff::Upstream(_) | BrokenOff::Withdrawn => {
+                (Outcome::UpstreamFailed, Some(Fault::BrokenOff))
+            }
             BrokenOff::Idle => (Outcome::TimedOut, Some(Fault::Idle)),
         };
         self.let_go(outcome);
         tracing::debug!(error = %end, "a response broke off");
-        match fault {
-            Some(fault) if self.is_grpc => {
-                Some(Ok(Frame::trailers(refusal::grpc_trailers(&fault))))
-            }
-            Some(_) | None => Some(Err(end)),
+        if let Some(fault) = fault.filter(|_| self.is_grpc) {
+            let trailers = refusal::grpc_trailers(&fault);
+            return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
         }
+        self.parting = Some((end, Box::pin(sleep(PARTING))));
+        self.poll_parting(cx)
+    }
+
+    /// Waits a moment with the error, which makes hyper drop what it has not written yet: the head
+    /// and what came of the body shall reach the client.
+    fn poll_parting(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+        if let Some((_, until)) = &mut self.parting {
+            ready!(until.as_mut().poll(cx));
+        }
+        Poll::Ready(self.parting.take().map(|(end, _)| Err(end)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.parting.is_none() && self.incoming.as_ref().is_none_or(Body::is_end_stream)
     }
 }
 
 impl Relayed {
     /// Ends the request before its response ended, or leaves it to the stragglers.
     fn let_go(&mut self, outcome: Outcome) {
-        let is_impatience = outcome != Outcome::UpstreamFailed;
-        match (self.hold.outliving.take(), self.incoming.take()) {
-            (Some(shared), Some(incoming)) if is_impatience => {
+        let is_left_running =
+            outcome != Outcome::UpstreamFailed && !self.hold.shared.config.cancellable;
+        match self.incoming.take() {
+            Some(incoming) if is_left_running => {
                 let Hold { lease, permit, .. } = &mut self.hold;
-                shared
-                    .stragglers
-                    .read_on(incoming, lease.take(), permit.take());
+                let (lease, permit) = (lease.take(), permit.take());
+                let stragglers = &self.hold.shared.stragglers;
+                stragglers.read_on(incoming, lease, permit);
             }
-            _ => self.hold.end(outcome),
+            Some(_) | None => self.hold.end(outcome),
         }
     }
 }
@@ -225,17 +267,26 @@ impl Drop for Relayed {
 
 impl Hold {
     /// Ends the request as done, and gives the replica's connection back for the next one.
+    ///
+    /// The connection first: whoever gets the slot next finds it, and opens none beside it.
     fn complete(&mut self) {
-        if let Some(permit) = &mut self.permit {
-            permit.finish(Outcome::Completed);
-        }
         let is_sent = self
             .upload
             .as_ref()
             .is_none_or(|upload| upload.is_complete());
         match self.lease.take() {
             Some(lease) if is_sent => lease.give_back(),
-            Some(_) | None => {}
+            Some(lease) => {
+                drop(lease);
+                if let Some(upload) = self.upload.take() {
+                    let client = Arc::clone(&self.client);
+                    self.shared.stragglers.drain(upload, client);
+                }
+            }
+            None => {}
+        }
+        if let Some(permit) = &mut self.permit {
+            permit.finish(Outcome::Completed);
         }
     }
 
@@ -249,5 +300,15 @@ impl Hold {
 
     fn has_ended(&self) -> bool {
         self.lease.is_none()
+    }
+
+    fn is_on_http2(&self) -> bool {
+        matches!(self.lease, Some(Lease::Http2 { .. }))
+    }
+
+    /// Tells whether a replica that broke off had a reason: its client was gone.
+    fn has_lost_client(&self) -> bool {
+        let upload = self.upload.as_ref();
+        upload.is_some_and(|upload| upload.fault().is_some()) || self.client.is_gone()
     }
 }

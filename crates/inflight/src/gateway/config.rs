@@ -9,7 +9,7 @@ use http::HeaderName;
 use inflight_core::ModelIndex;
 
 /// Settings of one gateway.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GatewayConfig {
     /// Where clients connect.
     pub listen: SocketAddr,

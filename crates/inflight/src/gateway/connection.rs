@@ -23,7 +23,7 @@ use tokio::time::{sleep, timeout};
 pub(super) use client::{Client, OpenRequest};
 pub(super) use io::{Io, Watcher};
 
-use super::config::Limits;
+use super::config::{GatewayConfig, Limits};
 use super::{Shared, proxy};
 use client::{Verdict, Watchdog};
 use io::Protocol;
@@ -45,29 +45,31 @@ const PING_EVERY: Duration = Duration::from_secs(30);
 /// How long, and how many bytes, an upload is read on after its refusal was sent.
 const LINGER: (Duration, usize) = (Duration::from_secs(1), 1 << 20);
 
-/// Serves a client's connection until it ends.
+/// Serves a client's connection until it ends; each request under the settings of its beginning.
 pub(super) async fn serve(
-    shared: Arc<Shared>,
+    settings: watch::Receiver<Arc<Shared>>,
     stream: TcpStream,
     peer: SocketAddr,
     serial: u64,
     mut drain: watch::Receiver<bool>,
 ) {
     prepare(&stream);
+    let GatewayConfig {
+        limits, timeouts, ..
+    } = settings.borrow().config;
     let stream = Arc::new(stream);
     let client = Arc::new(Client::new(Arc::clone(&stream), peer, serial));
     let mut io = Io::new(stream, Watcher::Client(Arc::clone(&client.activity)));
     let protocol = tokio::select! {
-        protocol = timeout(shared.config.timeouts.head, io.sniff()) => protocol,
+        protocol = timeout(timeouts.head, io.sniff()) => protocol,
         _ = drain.wait_for(|is_draining| *is_draining) => return,
     };
     let Ok(Ok(protocol)) = protocol else { return };
 
-    let limits = shared.config.limits;
-    let timeouts = shared.config.timeouts;
     let of_requests = Arc::clone(&client);
     let service = service_fn(move |request| {
-        proxy::handle(Arc::clone(&shared), Arc::clone(&of_requests), request)
+        let shared = Arc::clone(&settings.borrow());
+        proxy::handle(shared, Arc::clone(&of_requests), request)
     });
     let io = TokioIo::new(io);
     match protocol {

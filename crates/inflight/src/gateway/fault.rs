@@ -24,6 +24,12 @@ pub(super) enum Fault {
         /// The time-out.
         after: std::time::Duration,
     },
+    /// The replica took the connection and closed it before either side said anything that counts.
+    #[error("replica at {address} closed the connection before it said anything")]
+    ClosedUnspoken {
+        /// Where.
+        address: SocketAddr,
+    },
     /// The replica does not speak what the request needs.
     #[error("replica at {address} does not speak HTTP/2")]
     NoHttp2 {
@@ -41,6 +47,20 @@ pub(super) enum Fault {
         /// Why.
         source: hyper::Error,
     },
+    /// What the replica answered is not HTTP.
+    #[error("replica at {address} answered what is not HTTP")]
+    Malformed {
+        /// Where.
+        address: SocketAddr,
+        /// What is wrong with it.
+        source: hyper::Error,
+    },
+    /// The replica's answer is more than is taken.
+    #[error("replica at {address} answered with a head that is too large")]
+    HeadTooLarge {
+        /// Where.
+        address: SocketAddr,
+    },
     /// The replica broke off in the middle of its response.
     #[error("the replica broke off in the middle of its response")]
     BrokenOff,
@@ -50,6 +70,9 @@ pub(super) enum Fault {
     /// Nothing moved in a body for too long.
     #[error("the replica sent nothing for the idle time-out")]
     Idle,
+    /// The client's body is not framed as it should be.
+    #[error("the request's body is malformed")]
+    ClientMalformed,
     /// The client stopped sending its body.
     #[error("the client stopped sending the request's body")]
     ClientStalled,
@@ -62,15 +85,35 @@ pub(super) enum Fault {
 }
 
 impl Fault {
+    /// Says what became of a request that was sent and got no response's head.
+    pub(super) fn of_exchange(address: SocketAddr, source: hyper::Error) -> Self {
+        if source.is_parse_too_large() {
+            Self::HeadTooLarge { address }
+        } else if source.is_parse() || is_broken_rule(&source) {
+            Self::Malformed { address, source }
+        } else {
+            Self::Reset { address, source }
+        }
+    }
+
+    /// Tells whether the replica answered, so that another try would meet the same.
+    pub(super) const fn is_answer(&self) -> bool {
+        matches!(self, Self::Malformed { .. } | Self::HeadTooLarge { .. })
+    }
+
     /// Returns the word of `x-inflight-reason`; its first part says whose fault it is.
     pub(super) const fn name(&self) -> &'static str {
         match self {
-            Self::Connect { .. } => "upstream_connect",
+            Self::Connect { .. } | Self::ClosedUnspoken { .. } => "upstream_connect",
             Self::ConnectTimeout { .. } => "upstream_connect_timeout",
-            Self::NoHttp2 { .. } | Self::UnaskedUpgrade => "upstream_protocol",
+            Self::NoHttp2 { .. } | Self::UnaskedUpgrade | Self::Malformed { .. } => {
+                "upstream_protocol"
+            }
+            Self::HeadTooLarge { .. } => "upstream_head_too_large",
             Self::Reset { .. } | Self::BrokenOff => "upstream_reset",
             Self::FirstByte => "upstream_timeout",
             Self::Idle => "upstream_idle",
+            Self::ClientMalformed => "client_malformed",
             Self::ClientStalled => "client_stalled",
             Self::NoReplica => "no_replica",
             Self::ClientGone => "client_gone",
@@ -82,11 +125,15 @@ impl Fault {
         match self {
             Self::Connect { .. }
             | Self::ConnectTimeout { .. }
+            | Self::ClosedUnspoken { .. }
             | Self::NoHttp2 { .. }
             | Self::UnaskedUpgrade
+            | Self::Malformed { .. }
+            | Self::HeadTooLarge { .. }
             | Self::Reset { .. }
             | Self::BrokenOff => StatusCode::BAD_GATEWAY,
             Self::FirstByte | Self::Idle => StatusCode::GATEWAY_TIMEOUT,
+            Self::ClientMalformed => StatusCode::BAD_REQUEST,
             Self::ClientStalled | Self::ClientGone => StatusCode::REQUEST_TIMEOUT,
             Self::NoReplica => StatusCode::SERVICE_UNAVAILABLE,
         }
@@ -97,13 +144,16 @@ impl Fault {
         match self {
             Self::Connect { .. }
             | Self::ConnectTimeout { .. }
+            | Self::ClosedUnspoken { .. }
             | Self::NoHttp2 { .. }
             | Self::UnaskedUpgrade
+            | Self::Malformed { .. }
+            | Self::HeadTooLarge { .. }
             | Self::Reset { .. }
             | Self::BrokenOff
             | Self::NoReplica => Outcome::UpstreamFailed,
             Self::FirstByte | Self::Idle => Outcome::TimedOut,
-            Self::ClientStalled | Self::ClientGone => Outcome::ClientGone,
+            Self::ClientMalformed | Self::ClientStalled | Self::ClientGone => Outcome::ClientGone,
         }
     }
 
@@ -111,7 +161,21 @@ impl Fault {
     pub(super) const fn is_impatience(&self) -> bool {
         matches!(
             self,
-            Self::FirstByte | Self::Idle | Self::ClientStalled | Self::ClientGone
+            Self::FirstByte
+                | Self::Idle
+                | Self::ClientMalformed
+                | Self::ClientStalled
+                | Self::ClientGone
         )
     }
+}
+
+/// Tells whether HTTP/2 on our side ended a stream because of what the replica sent on it.
+fn is_broken_rule(error: &hyper::Error) -> bool {
+    let source = std::error::Error::source(error);
+    source
+        .and_then(|source| source.downcast_ref::<h2::Error>())
+        .is_some_and(|error| {
+            error.is_library() && error.reason() == Some(h2::Reason::PROTOCOL_ERROR)
+        })
 }

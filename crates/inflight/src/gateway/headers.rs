@@ -93,15 +93,29 @@ pub(super) fn check(head: &Parts, hop: &Hop) -> Result<(), Rejection> {
             reason: "connect_not_supported",
         });
     }
-    if head.headers.contains_key(header::TRANSFER_ENCODING)
-        && head.headers.contains_key(header::CONTENT_LENGTH)
-    {
+    let status = StatusCode::BAD_REQUEST;
+    if has_two_lengths(&head.headers) {
         return Err(Rejection {
-            status: StatusCode::BAD_REQUEST,
+            status,
             reason: "two_lengths",
         });
     }
+    // RFC 9112, section 3.2: whoever takes another of two for the host would be deceived.
+    let mut hosts = head.headers.get_all(header::HOST).iter();
+    let has_host = hosts.next().is_some() || head.version != Version::HTTP_11;
+    if !has_host || hosts.next().is_some() {
+        return Err(Rejection {
+            status,
+            reason: "not_one_host",
+        });
+    }
     hop.check(&head.headers)
+}
+
+/// Tells whether a body's length is said twice, so that not everybody may see it end at the same
+/// place.
+pub(super) fn has_two_lengths(headers: &HeaderMap) -> bool {
+    headers.contains_key(header::TRANSFER_ENCODING) && headers.contains_key(header::CONTENT_LENGTH)
 }
 
 /// Makes a client's request head one for a replica, but for what [`address_http1`] and
@@ -205,6 +219,10 @@ pub(super) fn address_http2(head: &mut Parts, fallback: &Authority) {
 /// Makes a replica's response head one for the client.
 pub(super) fn prepare_response(head: &mut http::response::Parts) {
     head.version = Version::HTTP_11;
+    // Of two lengths the chunks' own counts (RFC 9112, section 6.3), and was read.
+    if has_two_lengths(&head.headers) {
+        head.headers.remove(header::CONTENT_LENGTH);
+    }
     let has_switched = head.status == StatusCode::SWITCHING_PROTOCOLS;
     remove_hop_by_hop(&mut head.headers, has_switched);
     if has_switched {

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 
-use super::{Shared, connection};
+use super::{GatewayConfig, Shared, connection};
 
 /// Clients that may wait to be accepted; the system caps it at its own limit.
 const BACKLOG: i32 = 4096;
@@ -39,10 +39,13 @@ pub(super) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 /// Accepts and serves until `shutdown` ends, then drains.
 pub(super) async fn serve(
     listener: TcpListener,
-    shared: Arc<Shared>,
+    mut settings: watch::Receiver<GatewayConfig>,
+    shared: Shared,
     shutdown: impl Future<Output = ()>,
 ) {
     let mut shutdown = pin!(shutdown);
+    let mut shared = Arc::new(shared);
+    let (publish, published) = watch::channel(Arc::clone(&shared));
     let mut connections = JoinSet::new();
     let (drain, draining) = watch::channel(false);
     let mut door = Door {
@@ -58,8 +61,13 @@ pub(super) async fn serve(
             () = &mut shutdown => break,
             (stream, peer) = door.accept(), if has_room => {
                 serial += 1;
-                let shared = Arc::clone(&shared);
+                let shared = published.clone();
                 connections.spawn(connection::serve(shared, stream, peer, serial, draining.clone()));
+            }
+            Ok(()) = settings.changed() => {
+                let config = settings.borrow_and_update().clone();
+                shared = Arc::new(shared.configured(config));
+                publish.send_replace(Arc::clone(&shared));
             }
             Some(ended) = connections.join_next() => note_panic(ended),
             now = sweep.tick() => {

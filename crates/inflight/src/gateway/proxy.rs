@@ -75,6 +75,8 @@ struct Exchange {
 struct Attempts {
     sent: u32,
     unreachable: u32,
+    /// Of the unreachable, those that took the connection and closed it.
+    closed_unspoken: u32,
     failed_at: Option<ReplicaId>,
 }
 
@@ -94,18 +96,18 @@ pub(super) async fn handle(
     let permit = match admit(&shared, &client, &head, caller) {
         Ok(permit) => permit,
         Err(stop) => {
-            let is_unread = !incoming.is_end_stream();
-            return Ok(answer(&stop, caller, is_unread.then_some(&*client)));
+            let upload = Upload::new(incoming, caller.is_http2);
+            return Ok(answer(&shared, &stop, caller, upload, &client));
         }
     };
     let reads_ahead = !head.headers.contains_key(header::EXPECT);
     headers::prepare_request(&mut head, caller, &client, &shared.hop);
     let exchange = Exchange {
-        shared,
+        shared: Arc::clone(&shared),
         client: Arc::clone(&client),
         open,
         permit,
-        upload: Upload::new(incoming),
+        upload: Upload::new(incoming, caller.is_http2),
         reads_ahead,
         caller,
         upgrade: upgrade.filter(|_| caller.is_upgrade),
@@ -114,7 +116,7 @@ pub(super) async fn handle(
     match exchange.run(head).await {
         Ok(response) => Ok(response),
         Err((Stop::Failed(Fault::ClientGone), _)) => Err(ClientGone),
-        Err((stop, is_unread)) => Ok(answer(&stop, caller, is_unread.then_some(&*client))),
+        Err((stop, upload)) => Ok(answer(&shared, &stop, caller, upload, &client)),
     }
 }
 
@@ -158,8 +160,14 @@ fn session(shared: &Shared, client: &Client, head: &Parts) -> SessionKey {
     })
 }
 
-/// Says why, and does not read the rest of a body that nobody wants.
-fn answer(stop: &Stop, caller: Caller, unread: Option<&Client>) -> Response<ResponseBody> {
+/// Says why, and reads the rest of a body that nobody wants for a moment only.
+fn answer(
+    shared: &Shared,
+    stop: &Stop,
+    caller: Caller,
+    upload: Option<Arc<Upload>>,
+    client: &Arc<Client>,
+) -> Response<ResponseBody> {
     let is_grpc = caller.is_grpc;
     let mut response = match stop {
         Stop::Rejected(rejection) => refusal::rejected(rejection.status, rejection.reason, is_grpc),
@@ -169,19 +177,24 @@ fn answer(stop: &Stop, caller: Caller, unread: Option<&Client>) -> Response<Resp
             refusal::failed(fault, is_grpc)
         }
     };
-    if let Some(client) = unread
-        && !caller.is_http2
-    {
-        client.linger();
-        let close = HeaderValue::from_static("close");
-        response.headers_mut().insert(header::CONNECTION, close);
+    match upload.filter(|upload| !upload.is_complete()) {
+        Some(upload) if caller.is_http2 => shared.stragglers.drain(upload, Arc::clone(client)),
+        Some(_) => {
+            client.linger();
+            let close = HeaderValue::from_static("close");
+            response.headers_mut().insert(header::CONNECTION, close);
+        }
+        None => {}
     }
     response
 }
 
 impl Exchange {
-    /// The flag of a failure says whether the client's body was not read to its end.
-    async fn run(mut self, head: Parts) -> Result<Response<ResponseBody>, (Stop, bool)> {
+    /// A failure comes with the client's body, which may not have been read to its end.
+    async fn run(
+        mut self,
+        head: Parts,
+    ) -> Result<Response<ResponseBody>, (Stop, Option<Arc<Upload>>)> {
         match self.send(head).await {
             Ok((response, lease)) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
                 self.switch(response, lease)
@@ -191,11 +204,7 @@ impl Exchange {
                 if let (Some(permit), Stop::Failed(fault)) = (&mut self.permit, &stop) {
                     permit.finish(fault.outcome());
                 }
-                let is_unread = self
-                    .upload
-                    .as_ref()
-                    .is_some_and(|upload| !upload.is_complete());
-                Err((stop, is_unread))
+                Err((stop, self.upload))
             }
         }
     }
@@ -207,7 +216,7 @@ impl Exchange {
             head.method.is_safe() && head.method != Method::CONNECT && self.upload.is_none();
         let may_repeat = is_safe || self.shared.upstream.may_be_refused(self.caller);
         loop {
-            let bound = self.bound().await?;
+            let bound = self.bound(attempts.failed_at).await?;
             attempts.rest_before(bound).await;
             let spare = may_repeat.then(|| head.clone());
             let body = RequestBody::new(self.upload.as_ref());
@@ -221,7 +230,9 @@ impl Exchange {
                     .upload
                     .as_ref()
                     .is_none_or(|upload| upload.is_repeatable());
-            head = match (attempts.judge(error, is_safe, is_repeatable)?, spare) {
+            let fleet = &self.shared.fleet;
+            let judged = attempts.judge(error, is_safe, is_repeatable, || fleet.take_retry());
+            head = match (judged?, spare) {
                 (Some(unsent), _) => unsent,
                 (None, Some(spare)) => spare,
                 (None, None) => return Err(Stop::Failed(Fault::BrokenOff)),
@@ -233,12 +244,13 @@ impl Exchange {
     }
 
     /// Waits for a slot: reads a little of the body ahead, and notices a client that leaves.
-    async fn bound(&mut self) -> Result<Bound, Stop> {
+    /// One that is not counted has no slot, and goes to any replica but the one that failed.
+    async fn bound(&mut self, failed_at: Option<ReplicaId>) -> Result<Bound, Stop> {
         if self.permit.is_none() {
             return self
                 .shared
                 .fleet
-                .any_ready()
+                .any_ready(fastrand::u64(..), failed_at)
                 .ok_or(Stop::Failed(Fault::NoReplica));
         }
         poll_fn(|cx| self.poll_bound(cx)).await
@@ -259,8 +271,8 @@ impl Exchange {
                     *may_hold
                 });
             }
-            if upload.is_broken() {
-                return Poll::Ready(Err(Stop::Failed(Fault::ClientGone)));
+            if let Some(fault) = upload.fault() {
+                return Poll::Ready(Err(Stop::Failed(fault)));
             }
         }
         while self.pulse.poll_beat(cx).is_ready() {
@@ -285,13 +297,14 @@ impl Exchange {
         } else {
             self.wait_unsettled(Box::pin(sending)).await
         };
-        match (sent, &self.upload) {
-            (Err(error), Some(upload)) if upload.is_broken() => Err(SendError {
-                fault: Fault::ClientGone,
+        sent.map_err(|error| {
+            let of_upload = self.upload.as_ref().and_then(|upload| upload.fault());
+            let of_client = of_upload.or(self.client.is_gone().then_some(Fault::ClientGone));
+            SendError {
+                fault: of_client.unwrap_or(error.fault),
                 processed: error.processed,
-            }),
-            (sent, _) => sent,
-        }
+            }
+        })
     }
 
     /// Waits for what keeps its slot when nobody waits for it any more.
@@ -363,14 +376,14 @@ impl Exchange {
         self,
         response: Response<Incoming>,
         lease: Lease,
-    ) -> Result<Response<ResponseBody>, (Stop, bool)> {
+    ) -> Result<Response<ResponseBody>, (Stop, Option<Arc<Upload>>)> {
         let (mut head, _) = response.into_parts();
         let (Some(client), Some(replica)) = (self.upgrade, head.extensions.remove::<OnUpgrade>())
         else {
             if let Some(mut permit) = self.permit {
                 permit.finish(Fault::UnaskedUpgrade.outcome());
             }
-            return Err((Stop::Failed(Fault::UnaskedUpgrade), self.upload.is_some()));
+            return Err((Stop::Failed(Fault::UnaskedUpgrade), self.upload));
         };
         headers::prepare_response(&mut head);
         self.client.switch_to(Tunnel {
@@ -391,16 +404,15 @@ impl Exchange {
         if let Some(upload) = &self.upload {
             upload.seal();
         }
-        let is_cancellable = self.shared.config.cancellable;
+        let idle = self.shared.config.timeouts.idle;
         let hold = Hold {
             permit: self.permit,
             lease: Some(lease),
             upload: self.upload,
             client: self.client,
             _open: self.open,
-            outliving: (!is_cancellable).then(|| Arc::clone(&self.shared)),
+            shared: self.shared,
         };
-        let idle = self.shared.config.timeouts.idle;
         Response::from_parts(
             head,
             ResponseBody::relay(incoming, hold, idle, self.caller.is_grpc),
@@ -423,22 +435,34 @@ impl Attempts {
         }
     }
 
+    /// One replica that hangs up may be dying; if all did so each time, they do not want HTTP/2.
+    fn verdict(&self, last: Fault) -> Fault {
+        if let Fault::ClosedUnspoken { address } = last
+            && self.closed_unspoken == self.unreachable
+        {
+            return Fault::NoHttp2 { address };
+        }
+        last
+    }
+
     /// Decides whether the request is sent again: `Ok`, with its head if nothing of it was sent.
     fn judge(
         &mut self,
         error: SendError,
         is_safe: bool,
         is_repeatable: bool,
+        take_retry: impl FnOnce() -> bool,
     ) -> Result<Option<Parts>, Stop> {
         let SendError { fault, processed } = error;
-        if fault.is_impatience() || matches!(fault, Fault::NoHttp2 { .. }) {
+        if fault.is_impatience() || fault.is_answer() || matches!(fault, Fault::NoHttp2 { .. }) {
             return Err(Stop::Failed(fault));
         }
         match processed {
             Processed::Unsent(request) => {
                 self.unreachable += 1;
+                self.closed_unspoken += u32::from(matches!(fault, Fault::ClosedUnspoken { .. }));
                 if self.unreachable >= UNREACHABLE_MAX {
-                    return Err(Stop::Failed(fault));
+                    return Err(Stop::Failed(self.verdict(fault)));
                 }
                 Ok(Some(request.into_parts().0))
             }
@@ -446,7 +470,7 @@ impl Attempts {
                 self.sent += 1;
                 let is_refused = matches!(processed, Processed::Refused);
                 let may_repeat = is_safe || (is_refused && is_repeatable);
-                if may_repeat && self.sent < SENT_MAX {
+                if may_repeat && self.sent < SENT_MAX && take_retry() {
                     Ok(None)
                 } else {
                     Err(Stop::Failed(fault))

@@ -19,6 +19,9 @@ const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const GRPC_DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
+/// The limits are those of `upstream/http1.rs` and `upstream/http2.rs`.
+const HEAD_TOO_LARGE: &str = "upstream_head_too_large: the replica's response head has more than \
+    100 lines, is longer than 256 KiB, or gives a length beyond 64 bits";
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
 /// gRPC's status codes that we use.
@@ -71,7 +74,12 @@ pub(super) fn failed(fault: &Fault, is_grpc: bool) -> Response<ResponseBody> {
     if is_grpc {
         grpc(grpc_status(fault), fault.name())
     } else {
-        plain(fault.status(), fault.name())
+        let mut response = plain(fault.status(), fault.name());
+        if let Fault::HeadTooLarge { .. } = fault {
+            let text = Bytes::from_static(HEAD_TOO_LARGE.as_bytes());
+            *response.body_mut() = ResponseBody::Own(Some(text));
+        }
+        response
     }
 }
 
@@ -97,11 +105,15 @@ pub(super) fn grpc_trailers(fault: &Fault) -> HeaderMap {
 
 fn grpc_status(fault: &Fault) -> GrpcStatus {
     match fault {
+        Fault::ClientMalformed => GrpcStatus::InvalidArgument,
         Fault::FirstByte | Fault::Idle => GrpcStatus::DeadlineExceeded,
         Fault::Connect { .. }
         | Fault::ConnectTimeout { .. }
+        | Fault::ClosedUnspoken { .. }
         | Fault::NoHttp2 { .. }
         | Fault::UnaskedUpgrade
+        | Fault::Malformed { .. }
+        | Fault::HeadTooLarge { .. }
         | Fault::Reset { .. }
         | Fault::BrokenOff
         | Fault::ClientStalled

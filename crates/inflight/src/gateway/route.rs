@@ -12,6 +12,8 @@ pub(super) struct Routes {
     first_calls: Vec<String>,
     /// Longest prefix first, without a slash at the end.
     models: Vec<ModelRoute>,
+    /// Takes what matches none.
+    first: ModelIndex,
 }
 
 /// What a path says.
@@ -43,6 +45,7 @@ impl Routes {
             ignored: config.ignore_paths.clone(),
             first_calls: config.first_calls.clone(),
             models,
+            first: (config.models.first()).map_or(ModelIndex::default(), |route| route.model),
         }
     }
 
@@ -57,7 +60,7 @@ impl Routes {
             .iter()
             .find(|route| is_below(path, &route.prefix));
         Route::Counted {
-            model: matching.map_or(ModelIndex::default(), |route| route.model),
+            model: matching.map_or(self.first, |route| route.model),
             first_call: self.first_calls.iter().any(|first| first == path),
         }
     }
@@ -78,6 +81,10 @@ mod tests {
         config.first_calls = vec!["/begin".into()];
         config.models = vec![
             ModelRoute {
+                prefix: "/first".into(),
+                model: ModelIndex(0),
+            },
+            ModelRoute {
                 prefix: "/v2".into(),
                 model: ModelIndex(1),
             },
@@ -87,6 +94,16 @@ mod tests {
             },
         ];
         Routes::new(&config)
+    }
+
+    #[test]
+    fn what_matches_no_model_belongs_to_the_first_of_them_whatever_its_row() {
+        let mut config = GatewayConfig::new(([127, 0, 0, 1], 0).into());
+        config.models = vec![ModelRoute {
+            prefix: "/a".into(),
+            model: ModelIndex(3),
+        }];
+        assert_eq!(Routes::new(&config).of("/b"), counted(3));
     }
 
     fn counted(model: usize) -> Route {

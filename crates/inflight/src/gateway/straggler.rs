@@ -1,20 +1,27 @@
 //! Requests whose client left, or was told that it took too long, while a replica that cannot be
 //! cancelled works on: they keep their slot until the replica really ended.
 //!
-//! Each holds a slot, so there are never more of them than slots.
+//! Each holds a slot, so there are never more of them than slots. And uploads that outlive their
+//! answer for a moment, which hold none.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http::Response;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use inflight_core::admission::Outcome;
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::Shared;
+use super::connection::Client;
+use super::upload::Upload;
 use super::upstream::{Lease, SendError};
 use crate::fleet::Permit;
+
+/// Uploads that are read on at the same time although nobody wants them.
+const DRAINED_MAX: usize = 256;
 
 /// What came of sending a request.
 pub(super) type Sent = Result<(Response<Incoming>, Lease), SendError>;
@@ -23,8 +30,10 @@ pub(super) type Sent = Result<(Response<Incoming>, Lease), SendError>;
 pub(super) type Sending = Pin<Box<dyn Future<Output = Sent> + Send>>;
 
 /// The tasks of those that nobody waits for any more.
-#[derive(Default)]
-pub(super) struct Stragglers(Mutex<JoinSet<()>>);
+pub(super) struct Stragglers {
+    tasks: Mutex<JoinSet<()>>,
+    drained: Arc<Semaphore>,
+}
 
 /// A request that becomes a straggler if this is dropped before it is settled.
 pub(super) struct Unsettled {
@@ -71,6 +80,15 @@ impl Drop for Unsettled {
     }
 }
 
+impl Default for Stragglers {
+    fn default() -> Self {
+        Self {
+            tasks: Mutex::default(),
+            drained: Arc::new(Semaphore::new(DRAINED_MAX)),
+        }
+    }
+}
+
 impl Stragglers {
     /// Reads a response that nobody wants to its end before its slot is free.
     pub(super) fn read_on(&self, body: Incoming, lease: Option<Lease>, permit: Option<Permit>) {
@@ -81,18 +99,33 @@ impl Stragglers {
         });
     }
 
+    /// Reads on for a moment what a client still sends of a body that nobody wants, if there are
+    /// not too many of those.
+    pub(super) fn drain(&self, upload: Arc<Upload>, client: Arc<Client>) {
+        let Ok(place) = Arc::clone(&self.drained).try_acquire_owned() else {
+            return;
+        };
+        self.spawn(async move {
+            if !upload.drain().await {
+                client.linger();
+            }
+            drop(place);
+        });
+    }
+
     /// Ends them all.
     pub(super) fn cut(&self) {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .abort_all();
+        self.lock().abort_all();
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        let mut tasks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tasks = self.lock();
         while tasks.try_join_next().is_some() {}
         tasks.spawn(task);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, JoinSet<()>> {
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -6,6 +6,7 @@
 mod connect;
 mod http1;
 mod http2;
+mod patient;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,7 +39,8 @@ pub(super) struct Endpoint {
     timeouts: Timeouts,
     http1: http1::Pool,
     http2: http2::Shared,
-    /// The replica answered HTTP/2's preface in another protocol.
+    /// The replica answered HTTP/2's preface in another protocol, or closed at it and then
+    /// answered in HTTP/1.
     speaks_no_http2: AtomicBool,
 }
 
@@ -47,7 +49,7 @@ pub(super) enum Lease {
     Http1(http1::Lease),
     /// A stream of the shared connection, which lives as long as this.
     Http2 {
-        _endpoint: Arc<Endpoint>,
+        _connection: Arc<http2::Connection>,
     },
 }
 
@@ -87,10 +89,12 @@ impl Upstream {
 
     /// Returns the connections to a replica.
     pub(super) fn endpoint(&self, bound: Bound) -> Arc<Endpoint> {
+        let fresh = || Arc::new(Endpoint::new(bound, self.timeouts));
         let mut endpoints = self.lock();
-        let endpoint = endpoints
-            .entry(bound.replica)
-            .or_insert_with(|| Arc::new(Endpoint::new(bound, self.timeouts)));
+        let endpoint = endpoints.entry(bound.replica).or_insert_with(fresh);
+        if endpoint.bound != bound {
+            *endpoint = fresh();
+        }
         Arc::clone(endpoint)
     }
 
@@ -105,14 +109,27 @@ impl Upstream {
         request: Request<RequestBody>,
     ) -> Result<(Response<Incoming>, Lease), SendError> {
         let need = self.need(caller);
-        if need != Need::Http1 && !(need == Need::Either && endpoint.is_http1_only()) {
-            match http2::ready(endpoint).await {
-                Ok(sender) => return http2::send(endpoint, sender, request).await,
-                Err(Fault::NoHttp2 { .. }) if need == Need::Either => {}
-                Err(fault) => return Err(SendError::unsent(fault, request)),
-            }
+        if need == Need::Http1 || (need == Need::Either && endpoint.is_http1_only()) {
+            return http1::send(endpoint, request).await;
         }
-        http1::send(endpoint, request).await
+        let fault = match http2::ready(endpoint).await {
+            Ok(connection) => return http2::send(endpoint, connection, request).await,
+            Err(fault) => fault,
+        };
+        match (need, fault) {
+            (Need::Either, Fault::NoHttp2 { .. } | Fault::ClosedUnspoken { .. }) => {
+                let sent = http1::send(endpoint, request).await;
+                if sent.is_ok() {
+                    // It lives, and hung up on HTTP/2's preface as servers of HTTP/1 do.
+                    endpoint.speaks_no_http2.store(true, Ordering::Relaxed);
+                }
+                sent
+            }
+            (_, Fault::ClosedUnspoken { address }) if endpoint.is_http1_only() => {
+                Err(SendError::unsent(Fault::NoHttp2 { address }, request))
+            }
+            (_, fault) => Err(SendError::unsent(fault, request)),
+        }
     }
 
     /// Tells whether a request may travel as a stream, which a replica can refuse by itself.

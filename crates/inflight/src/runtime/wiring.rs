@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use anyhow::Context as _;
-use inflight_core::ModelIndex;
 use inflight_core::admission::{
     AdmissionConfig, AdmissionScope, GateConfig, ModelConfig, QueueBounds, When,
 };
@@ -12,11 +11,15 @@ use inflight_core::scaling::{
     StaffingConfig, StepLimit, Tolerance,
 };
 
+use super::model_rows::ModelRows;
 use crate::config::{
-    self, AdmissionSettings, CloseWhen, FleetConfig, PolicySettings, StaffingProfile, StepSettings,
+    self, AdmissionSettings, CloseWhen, Endpoints, FleetConfig, GatewaySettings, PolicySettings,
+    StaffingProfile, StepSettings,
 };
 use crate::gateway::{GatewayConfig, Limits, ModelRoute, SessionBy, Timeouts, UpstreamProtocol};
 use crate::ports::FleetSettings;
+use crate::sources::PeersConfig;
+use crate::story::journal::JournalConfig;
 use crate::targets::process::{ProcessConfig, ProcessSettings, ReadyProbe};
 
 /// What the gate is given when it is switched off and reads it nowhere.
@@ -36,7 +39,7 @@ const BURST_WINDOW_MIN: Duration = Duration::from_secs(1);
 const FRESHNESS: Duration = Duration::from_secs(30);
 
 /// Returns what a fleet's gate takes.
-pub(super) fn gate(fleet: &FleetConfig) -> GateConfig {
+fn gate(fleet: &FleetConfig, rows: &ModelRows) -> GateConfig {
     let queue = fleet.queue;
     let settings = fleet.admission.unwrap_or(ADMISSION_OFF);
     let admission = AdmissionConfig {
@@ -54,10 +57,8 @@ pub(super) fn gate(fleet: &FleetConfig) -> GateConfig {
         session_idle: SESSION_IDLE,
     };
     GateConfig {
-        models: fleet
-            .models
-            .iter()
-            .map(|model| ModelConfig { slots: model.slots })
+        models: (rows.slots().into_iter())
+            .map(|slots| ModelConfig { slots })
             .collect(),
         queue: QueueBounds {
             requests: queue.requests,
@@ -70,9 +71,20 @@ pub(super) fn gate(fleet: &FleetConfig) -> GateConfig {
     }
 }
 
+/// Returns what the journal takes.
+pub(super) fn journal(settings: &config::JournalSettings) -> JournalConfig {
+    JournalConfig {
+        file: settings.file.clone(),
+        max_size: settings.max_size.0,
+    }
+}
+
 /// Returns what a fleet's gateway takes.
-pub(super) fn gateway(fleet: &FleetConfig) -> GatewayConfig {
-    let settings = &fleet.gateway;
+pub(super) fn gateway(
+    fleet: &FleetConfig,
+    settings: &GatewaySettings,
+    rows: &ModelRows,
+) -> GatewayConfig {
     let (timeouts, limits) = (settings.timeouts, settings.limits);
     GatewayConfig {
         listen: settings.listen.value,
@@ -94,10 +106,10 @@ pub(super) fn gateway(fleet: &FleetConfig) -> GatewayConfig {
             connections: usize::try_from(limits.connections).unwrap_or(usize::MAX),
         },
         ignore_paths: settings.ignore_paths.clone(),
-        models: (fleet.models.iter().enumerate())
-            .map(|(index, model)| ModelRoute {
+        models: (fleet.models.iter())
+            .map(|model| ModelRoute {
                 prefix: model.path.clone(),
-                model: ModelIndex(index),
+                model: rows.row_of(&model.name),
             })
             .collect(),
         session: match &fleet.session {
@@ -105,18 +117,36 @@ pub(super) fn gateway(fleet: &FleetConfig) -> GatewayConfig {
             config::SessionBy::Header(name) => SessionBy::Header(name.clone()),
         },
         first_calls: fleet.first_calls.clone(),
-        cancellable: true,
+        cancellable: settings.cancellable,
     }
 }
 
-/// Returns what a fleet's control loop keeps.
-pub(super) fn settings(fleet: &FleetConfig) -> anyhow::Result<FleetSettings> {
-    Ok(FleetSettings {
-        scaling: scaling(fleet)?,
+/// Returns which peers a fleet's source asks, if it has any.
+pub(super) fn peers(fleet: &FleetConfig) -> Option<PeersConfig> {
+    let settings = fleet.peers.clone()?;
+    Some(PeersConfig {
+        listed: settings.listed,
+        dns: settings.dns,
+        fleet: settings.fleet,
+        models: fleet.models.iter().map(|row| row.name.clone()).collect(),
+        every: settings.every,
+        timeout: settings.timeout,
     })
 }
 
-fn scaling(fleet: &FleetConfig) -> anyhow::Result<ScalingConfig> {
+/// Returns what a fleet's control loop keeps.
+pub(super) fn settings(fleet: &FleetConfig, rows: &ModelRows) -> anyhow::Result<FleetSettings> {
+    Ok(FleetSettings {
+        gate: gate(fleet, rows),
+        scaling: scaling(fleet, rows)?,
+        fixed: match &fleet.endpoints {
+            Endpoints::Static(addresses) => Some(addresses.clone()),
+            Endpoints::Target | Endpoints::Elsewhere => None,
+        },
+    })
+}
+
+fn scaling(fleet: &FleetConfig, rows: &ModelRows) -> anyhow::Result<ScalingConfig> {
     let settings = &fleet.scaling;
     let policy = match settings.policy {
         PolicySettings::Staffing {
@@ -154,7 +184,7 @@ fn scaling(fleet: &FleetConfig) -> anyhow::Result<ScalingConfig> {
         unknown_hold: settings.unknown_hold,
         unknown_fallback: settings.unknown_fallback,
         freshness: FRESHNESS,
-        slots: fleet.models.iter().map(|model| model.slots).collect(),
+        slots: rows.slots(),
     })
 }
 
@@ -196,4 +226,35 @@ pub(super) fn process(
             )
         })
         .with_context(|| format!("fleet {}", fleet.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::config::{Config, Surroundings};
+
+    /// How such a gateway behaves is a test of the gateway, of the same name.
+    #[test]
+    fn b05_a_replica_that_cannot_be_cancelled_is_one_to_the_gateway() {
+        for (key, is_cancellable) in [
+            ("", true),
+            (", cancellable: true", true),
+            (", cancellable: false", false),
+        ] {
+            let text = format!(
+                "version: 1\nfleets: [{{ name: a, slots: 1, replicas: {{ max: 1 }}, \
+                 source: {{ gateway: {{ listen: 127.0.0.1:1{key} }} }}, \
+                 endpoints: {{ static: ['127.0.0.1:2'] }} }}]\n"
+            );
+            let path = Path::new("inflight.yaml");
+            let config = Config::from_text(path, &text, &Surroundings::Elsewhere).unwrap();
+            let fleet = &config.fleets[0];
+            let rows = ModelRows::default().with(&fleet.models).unwrap();
+            let settings = fleet.gateway.as_ref().unwrap();
+            let gateway = gateway(fleet, settings, &rows);
+            assert_eq!(gateway.cancellable, is_cancellable, "{key}");
+        }
+    }
 }

@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use inflight_core::{ReplicaId, Timestamp};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
@@ -98,6 +98,7 @@ impl ProcessStats {
 /// ended.
 #[derive(Debug)]
 pub struct ProcessTarget {
+    settings: watch::Sender<ProcessConfig>,
     task: JoinHandle<()>,
     stats: Arc<ProcessStats>,
 }
@@ -112,11 +113,21 @@ impl ProcessTarget {
         events: mpsc::Sender<TargetEvent>,
     ) -> Self {
         let stats = Arc::new(ProcessStats::default());
-        let keeper = Keeper::new(config, host, Arc::clone(&stats));
+        let (settings, changes) = watch::channel(config);
+        let keeper = Keeper::new(changes, host, Arc::clone(&stats));
         Self {
+            settings,
             task: tokio::spawn(keeper.run(commands, events)),
             stats,
         }
+    }
+
+    /// Returns where to put other settings at any time. Command, environment and probe are for
+    /// replicas that are started from then on, nothing is restarted; spans and the bound count at
+    /// once. A command given after that is carried out by the new settings.
+    #[must_use]
+    pub fn settings(&self) -> watch::Sender<ProcessConfig> {
+        self.settings.clone()
     }
 
     /// Returns the counts, which stay readable after the end.
@@ -138,6 +149,7 @@ impl ProcessTarget {
 /// Keeps the table, and does what it says.
 #[derive(Debug)]
 struct Keeper {
+    settings: watch::Receiver<ProcessConfig>,
     config: Arc<ProcessConfig>,
     host: ProcessHost,
     stats: Arc<ProcessStats>,
@@ -171,19 +183,18 @@ struct Warnings {
 }
 
 impl Keeper {
-    fn new(config: ProcessConfig, host: ProcessHost, stats: Arc<ProcessStats>) -> Self {
-        let settings = config.settings();
-        let limits = Limits {
-            replicas_max: settings.replicas_max,
-            start_timeout: settings.start_timeout,
-            drain_timeout: settings.drain_timeout,
-            stop_grace: settings.stop_grace,
-        };
+    fn new(
+        mut settings: watch::Receiver<ProcessConfig>,
+        host: ProcessHost,
+        stats: Arc<ProcessStats>,
+    ) -> Self {
+        let config = settings.borrow_and_update().clone();
         Self {
+            settings,
+            table: Table::new(limits(&config)),
             config: Arc::new(config),
             host,
             stats,
-            table: Table::new(limits),
             members: BTreeMap::new(),
             tasks: JoinSet::new(),
             ready: mpsc::channel(64),
@@ -224,7 +235,12 @@ impl Keeper {
                 }
                 command = commands.recv(), if open && commanded => {
                     commanded = command.is_some();
+                    self.take_settings();
                     self.on_command(command.unwrap_or(TargetCommand::Stop));
+                }
+                Ok(()) = self.settings.changed() => {
+                    let config = self.settings.borrow_and_update().clone();
+                    self.apply_settings(config);
                 }
                 Some(id) = self.ready.1.recv(), if open => {
                     self.table.on_ready(self.host.clock.now(), id);
@@ -235,6 +251,19 @@ impl Keeper {
                 }
             }
         }
+    }
+
+    /// Once its sender is gone there are no other settings to come.
+    fn take_settings(&mut self) {
+        if self.settings.has_changed().unwrap_or(false) {
+            let config = self.settings.borrow_and_update().clone();
+            self.apply_settings(config);
+        }
+    }
+
+    fn apply_settings(&mut self, config: ProcessConfig) {
+        self.table.on_limits(limits(&config));
+        self.config = Arc::new(config);
     }
 
     /// Ends everything, since nobody would know what it does.
@@ -374,6 +403,16 @@ impl Keeper {
             // It cannot be full, and a task that has ended needs no order.
             process.orders.try_send(order).ok();
         }
+    }
+}
+
+fn limits(config: &ProcessConfig) -> Limits {
+    let settings = config.settings();
+    Limits {
+        replicas_max: settings.replicas_max,
+        start_timeout: settings.start_timeout,
+        drain_timeout: settings.drain_timeout,
+        stop_grace: settings.stop_grace,
     }
 }
 

@@ -1,13 +1,18 @@
 //! The admin API and `inflight status` over real HTTP.
 
 mod documents;
+mod events;
+mod holds;
 pub(crate) mod instance;
+mod openapi;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use http::StatusCode;
 use inflight::api::{AdminListener, ListenError, wire};
+use inflight::cli::explain::{ExplainArgs, explain};
+use inflight::cli::status::watch::{Screen, watch};
 use inflight::cli::status::{StatusArgs, status};
 use inflight_core::admission::{Arrival, Outcome};
 use inflight_core::load::ReplicaState;
@@ -70,7 +75,7 @@ async fn decisions_come_newest_first_and_as_many_as_asked_for() {
     };
     assert_eq!(read("?limit=3").await, [59, 58, 57]);
     assert_eq!(read("").await.len(), 50);
-    assert_eq!(read("?limit=1000").await.len(), 60);
+    assert_eq!(read("?limit=200").await.len(), 60);
 }
 
 #[tokio::test]
@@ -78,8 +83,11 @@ async fn a_bad_request_says_what_is_allowed() {
     let instance = Instance::start(&["hello", "triton"]).await;
     let cases = [
         ("/api/v1/fleets/hello/decisions?limit=0", 400),
-        ("/api/v1/fleets/hello/decisions?limit=1001", 400),
+        ("/api/v1/fleets/hello/decisions?limit=201", 400),
         ("/api/v1/fleets/hello/decisions?limit=many", 400),
+        ("/api/v1/fleets/hello/decisions?limt=5", 400),
+        ("/api/v1/fleets/hello/decisions?limit=5&limit=6", 400),
+        ("/api/v1/fleets?all", 400),
         ("/api/v1/fleets/nobody", 404),
         ("/api/v1/fleets/nobody/decisions", 404),
         ("/api/v2/fleets", 404),
@@ -95,6 +103,45 @@ async fn a_bad_request_says_what_is_allowed() {
     insta::assert_snapshot!("bad_requests", said);
     let answer = instance.request("DELETE", "/api/v1/fleets").await;
     assert_eq!(answer.status, StatusCode::METHOD_NOT_ALLOWED);
+    assert_eq!(answer.content_type, "application/json");
+    assert_eq!(answer.headers["allow"], "GET,HEAD");
+    let long = format!("/api/v1/fleets?x={}", "y".repeat(9000));
+    let answer = instance.get(&long).await;
+    assert_eq!(answer.status, StatusCode::URI_TOO_LONG);
+    assert_eq!(answer.content_type, "application/json");
+}
+
+#[tokio::test]
+async fn head_answers_what_get_does_without_the_body() {
+    let instance = Instance::start(&["hello"]).await;
+    for path in [
+        "/healthz",
+        "/metrics",
+        "/api/v1/fleets",
+        "/api/openapi.json",
+    ] {
+        let (get, head) = (
+            instance.get(path).await,
+            instance.request("HEAD", path).await,
+        );
+        assert_eq!(head.status, get.status, "{path}");
+        assert_eq!(head.content_type, get.content_type, "{path}");
+        assert_eq!(head.body, "", "{path}");
+    }
+}
+
+#[tokio::test]
+async fn idle_connections_never_lock_a_probe_out() {
+    let instance = Instance::start(&["hello"]).await;
+    let mut idle = Vec::new();
+    for _ in 0..300 {
+        idle.push(TcpStream::connect(instance.address).await.unwrap());
+    }
+    let probe = tokio::time::timeout(Duration::from_secs(30), instance.get("/healthz"));
+    assert_eq!(probe.await.unwrap().status, StatusCode::OK);
+    // The first to come was silent for longest.
+    let ended = idle[0].read(&mut [0]).await;
+    assert!(matches!(ended, Ok(0) | Err(_)));
 }
 
 #[tokio::test]
@@ -124,7 +171,14 @@ async fn the_metrics_page_has_every_series_from_the_start() {
         answer.content_type,
         "text/plain; version=0.0.4; charset=utf-8"
     );
-    insta::assert_snapshot!("metrics", answer.body);
+    let (page, uptime) = answer
+        .body
+        .split_once("\ninflight_uptime_seconds ")
+        .unwrap();
+    let (uptime, end) = uptime.split_once('\n').unwrap();
+    assert!(uptime.parse::<f64>().unwrap() > 0.0);
+    let page = format!("{page}\ninflight_uptime_seconds (varies)\n{end}");
+    insta::assert_snapshot!("metrics", page);
 }
 
 #[tokio::test]
@@ -247,6 +301,7 @@ async fn status_shows_a_table_or_the_answer_itself() {
     let mut args = StatusArgs {
         admin: instance.url().parse().unwrap(),
         json: false,
+        watch: false,
     };
     let table = status(&args).await.unwrap();
     insta::assert_snapshot!("status", instance::without_times(&table));
@@ -264,6 +319,7 @@ async fn status_says_clearly_that_nobody_listens() {
     let args = StatusArgs {
         admin: url.parse().unwrap(),
         json: false,
+        watch: false,
     };
     let text = status(&args).await.unwrap_err().to_string();
     assert!(
@@ -302,9 +358,66 @@ async fn status_says_that_who_listens_is_no_instance_of_ours() {
         let args = StatusArgs {
             admin: url.parse().unwrap(),
             json: false,
+            watch: false,
         };
         let text = status(&args).await.unwrap_err().to_string();
         assert!(text.starts_with(&url) && text.contains(expected), "{text}");
         stranger.await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn a_watch_outlives_the_instance_and_says_since_when_it_is_gone() {
+    let instance = Instance::start(&["hello"]).await;
+    instance.decide(0, decision(2, 3), estimate());
+    let address = instance.url().parse().unwrap();
+    for in_place in [false, true] {
+        let screen = Screen {
+            in_place,
+            every: Duration::from_millis(20),
+        };
+        let mut out = Vec::new();
+        let stop = tokio::time::sleep(Duration::from_millis(200));
+        watch(&address, screen, &mut out, stop).await.unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert_eq!(text.starts_with("\x1b[H\x1b[J"), in_place, "{text}");
+        assert!(text.contains("hello") && text.contains("3"), "{text}");
+    }
+    instance.stop().await;
+    let screen = Screen {
+        in_place: false,
+        every: Duration::from_millis(20),
+    };
+    let mut out = Vec::new();
+    let stop = tokio::time::sleep(Duration::from_millis(200));
+    watch(&address, screen, &mut out, stop).await.unwrap();
+    let text = String::from_utf8(out).unwrap();
+    assert_eq!(text.lines().count(), 1, "told once: {text}");
+    assert!(text.contains(" not reachable since 20"), "{text}");
+}
+
+#[tokio::test]
+async fn an_explanation_tells_inputs_limits_and_what_would_change_the_size() {
+    let instance = Instance::start(&["hello"]).await;
+    let mut args = ExplainArgs {
+        fleet: "hello".to_owned(),
+        admin: instance.url().parse().unwrap(),
+        last: 2,
+    };
+    let text = explain(&args).await.unwrap();
+    assert!(text.contains("no decision was made"), "{text}");
+    decisions_before(&instance, 3);
+    let mut last = decision(2, 3);
+    last.reason.limits = vec![inflight_core::Limit::StepUp, inflight_core::Limit::Max];
+    instance.decide(0, last, estimate());
+    let text = explain(&args).await.unwrap();
+    let decided = instance.get("/api/v1/fleets/hello").await.json();
+    let at = decided["decision"]["at"].as_str().unwrap();
+    insta::assert_snapshot!("explain", text.replace(at, "TIME"));
+    args.fleet = "no body/é".to_owned();
+    let error = explain(&args).await.unwrap_err().to_string();
+    assert!(
+        error.contains("no fleet \"no body/é\"; the fleets are: hello"),
+        "{error}"
+    );
 }

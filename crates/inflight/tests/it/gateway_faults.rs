@@ -219,6 +219,56 @@ async fn a_get_that_no_replica_answers_is_tried_three_times_and_counts_once() {
     );
 }
 
+/// B55 and B65: what is sent again stays a share of what is asked.
+#[tokio::test]
+async fn b55_retries_do_not_multiply_the_load_of_a_fleet_that_fails() {
+    const ASKED: u64 = 60;
+    let replica = Replica::start().await;
+    let world = World::new(1, &[&replica]);
+    let mut client = world.http1().await;
+    for _ in 0..ASKED {
+        let response = client.get("/die").await;
+        assert_eq!(response.headers()["x-inflight-reason"], "upstream_reset");
+    }
+    let again = replica.requests() - ASKED;
+    assert!((10..=10 + ASKED / 10).contains(&again), "{again} retries");
+    assert_eq!(world.fleet.load().arrivals, ASKED);
+    world.settles().await;
+}
+
+/// Not counted, so that no slot says where it goes.
+#[tokio::test]
+async fn a_request_that_is_not_counted_goes_to_any_replica_that_takes_it() {
+    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = closed.local_addr().unwrap();
+    drop(closed);
+    let replicas = [Replica::start().await, Replica::start().await];
+    let world = World::with(1, 10, &[&replicas[0], &replicas[1]], |config| {
+        config.ignore_paths = vec!["/healthz".into()];
+    });
+    let mut client = world.http1().await;
+    for _ in 0..60 {
+        assert_eq!(client.get("/healthz").await.status(), 200);
+    }
+    let seen = [replicas[0].requests(), replicas[1].requests()];
+    assert!(seen.iter().all(|&count| count > 5), "{seen:?}");
+    world.fleet.remove_endpoint(ReplicaId(1));
+    // The lowest of all, and refusing.
+    world
+        .fleet
+        .set_endpoint(ReplicaId(0), address, ReplicaState::Ready);
+    world
+        .fleet
+        .set_endpoint(ReplicaId(1), replicas[1].address, ReplicaState::Ready);
+    let begun = std::time::Instant::now();
+    for _ in 0..60 {
+        assert_eq!(client.get("/healthz").await.status(), 200);
+    }
+    // The one that failed was not tried again and again, with a pause each time.
+    assert!(begun.elapsed() < Duration::from_secs(10));
+    assert_eq!(world.fleet.load().arrivals, 0);
+}
+
 #[tokio::test]
 async fn a_replica_that_is_taken_away_keeps_its_requests_and_no_connection() {
     let replica = Replica::start().await;

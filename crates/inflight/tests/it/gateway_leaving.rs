@@ -60,9 +60,8 @@ async fn nothing_stays_counted_when_a_third_of_a_thousand_are_cut_on_http1() {
     world.settles().await;
     let load = world.fleet.load();
     let ended = load.completed + load.client_gone + load.upstream_failed + load.timed_out;
-    // A client that leaves in mid-upload may be told from its replica's reset only by which came
-    // first, so whose fault it was is not asserted.
     assert_eq!((ended, load.timed_out), (load.arrivals, 0));
+    assert_eq!(load.upstream_failed, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -106,6 +105,36 @@ async fn nothing_stays_counted_when_a_third_of_a_thousand_are_cut_on_http2() {
     let load = world.fleet.load();
     let ended = load.completed + load.client_gone + load.upstream_failed + load.timed_out;
     assert_eq!((ended, load.timed_out), (load.arrivals, 0));
+    assert_eq!(load.upstream_failed, 0);
+}
+
+/// The replica has begun to answer, and breaks off because its upload did.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_echo_that_its_client_leaves_is_the_clients_doing() {
+    let replica = Replica::start().await;
+    let world = World::new(1, &[&replica]);
+    let mut feeds = Vec::new();
+    for nth in 0..40 {
+        let (feed, body) = fed();
+        let mut request = get("http://fleet/echo").map(|_| body);
+        *request.method_mut() = Method::POST;
+        feed.send(Bytes::from("word")).await.unwrap();
+        if nth % 2 == 0 {
+            let mut client = world.http1().await;
+            let response = client.send(request).await;
+            drop(client);
+            drop(response);
+        } else {
+            let client = world.http2().await;
+            let response = client.send(request).await;
+            drop(client);
+            drop(response);
+        }
+        feeds.push(feed);
+    }
+    world.settles().await;
+    let load = world.fleet.load();
+    assert_eq!((load.upstream_failed, load.client_gone), (0, load.arrivals));
 }
 
 #[tokio::test]

@@ -1,12 +1,15 @@
 //! The binary as its users meet it: its exit codes, its words, and the main job from end to end.
 
+mod configuration;
 mod instance;
+mod two_gateways;
 
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 
+use inflight::story::wire::{Line, What};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -71,7 +74,55 @@ fn a_port_in_use_ends_with_1_and_names_the_address() {
     let file = scratch.file("inflight.yaml", &format!("version: 1\nfleets:\n{text}"));
     let (code, said) = run(&["run", "-c", &file]);
     assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains(&address) && said.contains("in use"), "{said}");
+    let line = text
+        .lines()
+        .position(|line| line.contains(&address))
+        .unwrap();
+    let place = format!("fleet hello, line {}: ", line + 3);
+    for part in [&address, &place] {
+        assert!(said.contains(part.as_str()), "{part} is not in: {said}");
+    }
+    assert_eq!(said.matches("in use").count(), 1, "{said}");
+}
+
+#[test]
+fn a_run_is_written_down_and_explained() {
+    let fleets = [fleet("hello", &["__serve", "--work", "10ms"], "")];
+    let mut instance = Instance::start(&fleets);
+    assert_eq!(gets(instance.gateway(0), "/secret-path", 3), vec![200; 3]);
+    let admin = format!("http://{}", instance.admin());
+    let (code, said) = run(&["explain", "hello", "--admin", &admin]);
+    assert_eq!(code, Some(0), "{said}");
+    for part in [
+        "policy staffing looked at",
+        "what would change it",
+        "a request woke the fleet",
+    ] {
+        assert!(said.contains(part), "{part} is not in:\n{said}");
+    }
+    let (code, said) = run(&["explain", "nobody", "--admin", &admin]);
+    assert_eq!(code, Some(1));
+    assert!(said.contains("the fleets are: hello"), "{said}");
+
+    assert_eq!(instance.terminate(), Some(0));
+    let journal = instance.journal();
+    let lines: Vec<Line> = journal
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert!(matches!(lines[0].what, What::Start { .. }));
+    let has = |wanted: fn(&What) -> bool| lines.iter().any(|line| wanted(&line.what));
+    assert!(has(
+        |what| matches!(what, What::Replica { state, .. } if state == "ready")
+    ));
+    assert!(has(|what| matches!(
+        what,
+        What::Tick {
+            decision: Some(_),
+            ..
+        }
+    )));
+    assert!(!journal.contains("secret-path") && !journal.contains("127.0.0.1"));
 }
 
 #[test]

@@ -4,7 +4,9 @@ use super::Gate;
 use crate::admission::inflation::Counts;
 use crate::admission::refusal::Refused;
 use crate::admission::request::Outcome;
-use crate::load::{Estimator, InFlight, Level, Missing, ModelLoad, Observation, ReplicaView, Term};
+use crate::load::{
+    Estimator, InFlight, Level, Missing, ModelCounts, ModelLoad, Observation, ReplicaView, Term,
+};
 use crate::time::Timestamp;
 use crate::units::{Bytes, Occupancy, count_as_f64, request_seconds};
 
@@ -46,6 +48,8 @@ pub struct GateLoad {
     pub inflation: Option<f64>,
     /// Sessions remembered.
     pub sessions: usize,
+    /// The same counters for each model, as other instances add them up.
+    pub models: Vec<ModelCounts>,
 }
 
 impl Gate {
@@ -82,6 +86,7 @@ impl Gate {
             peak_seconds,
             started: Vec::new(),
             metric: Term::Unknown(Missing::NotOffered),
+            is_partial: false,
         }
     }
 
@@ -112,7 +117,25 @@ impl Gate {
             admission_open: inflation.is_open(),
             inflation: inflation.ratio(),
             sessions: self.sessions.len(),
+            models: self.model_counts(now),
         }
+    }
+
+    fn model_counts(&self, now: Timestamp) -> Vec<ModelCounts> {
+        let counts = self.models.iter().map(|model| {
+            let (in_flight, executing) = (&model.in_flight, &model.executing);
+            let queued_integral = in_flight.integral(now) - executing.integral(now);
+            ModelCounts {
+                executing: count_as_f64(executing.count()),
+                queued: count_as_f64(in_flight.count() - executing.count()),
+                executing_seconds: executing.seconds(now),
+                queued_seconds: request_seconds(queued_integral),
+                arrivals: count_as_f64(model.arrivals),
+                completions: count_as_f64(model.completions),
+                service_seconds: request_seconds(model.service_nanos),
+            }
+        });
+        counts.collect()
     }
 }
 

@@ -40,6 +40,7 @@ impl Gate {
         } else {
             self.queue.cold_wait
         };
+        let since = since.max(self.waits_changed);
         let longest = since + self.queue.wait + self.queue.cold_wait;
         (since.max(self.ready_changed) + bound).min(longest)
     }

@@ -27,6 +27,9 @@ const CLOSED_LOOP_INFLATION: f64 = 1.5;
 /// Closed-loop clients never ask for more than this many times the ready slots at once.
 const CLOSED_LOOP_GROWTH: f64 = 4.0;
 
+/// The part of a replica that may be missing before one more is started for it.
+pub(in crate::scaling) const OVERFULL: f64 = 0.05;
+
 /// The busy shares at which a batching fleet is right, and at which it grows.
 const BATCHING_UTILIZATION: (f64, f64) = (0.8, 0.9);
 
@@ -76,6 +79,14 @@ impl Batching {
             each: error::number("batching.each_seconds", each, least, 3600.0)?,
             largest: error::number("batching.largest", largest, 1.0, 1e5)?,
         })
+    }
+
+    /// Returns what a batch takes, what each request in it adds, and the requests in the largest.
+    ///
+    /// *Units*: seconds, seconds, requests.
+    #[must_use]
+    pub const fn terms(&self) -> (f64, f64, f64) {
+        (self.batch, self.each, self.largest)
     }
 
     /// Returns how long a request takes of a replica in the largest batch. *Units*: seconds.
@@ -278,7 +289,7 @@ pub fn down_slots(steady: f64, want: f64, beta: f64, utilization_ceiling: f64) -
 /// Returns the replicas that have `slots` in all; a twentieth of a replica is not worth one.
 #[must_use]
 pub fn replicas_for(slots: f64, slots_per_replica: f64) -> Replicas {
-    Replicas::ceil(slots / slots_per_replica - 0.05)
+    Replicas::ceil(slots / slots_per_replica - OVERFULL)
 }
 
 fn clearing_seconds(start_delay: f64) -> f64 {

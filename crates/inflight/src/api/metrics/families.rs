@@ -1,12 +1,27 @@
 //! The metrics: names, meanings, labels, and where each value is found in a reading.
 
+use inflight_core::load::ModelCounts;
 use prometheus_client::metrics::histogram::Histogram;
 
 use super::Reading;
 use crate::fleet::Timings;
+use crate::ports::HoldKind;
 
+/// The family of the instance, without the `_info` that its type adds.
+pub(super) const INSTANCE_INFO: &str = "inflight_instance";
+/// The family of how long the instance has run.
+pub(super) const UPTIME: &str = "inflight_uptime_seconds";
 /// The family of the version, without the `_info` that its type adds.
 pub(super) const BUILD_INFO: &str = "inflight_build";
+
+/// How often the configuration was read again, without the `_total` of a counter.
+pub(super) const CONFIGURATION_RELOADS: &str = "inflight_configuration_reloads";
+
+/// Whether the configuration file is refused.
+pub(super) const CONFIGURATION_REFUSED: &str = "inflight_configuration_refused";
+
+/// The lines of the journal that were lost, without the `_total` that its type adds.
+pub(super) const JOURNAL_LOST: &str = "inflight_journal_lost_lines";
 
 /// Metrics of one name.
 pub(super) struct Family {
@@ -30,6 +45,8 @@ pub(super) enum Kind {
 
 /// One value of one fleet. Its label is a word of this program.
 pub(super) struct Sample {
+    /// A model, by the name that the configuration gives it.
+    pub(super) model: Option<String>,
     pub(super) label: Option<(&'static str, &'static str)>,
     pub(super) value: Value,
 }
@@ -49,6 +66,11 @@ pub(super) struct HistogramFamily {
 }
 
 impl Family {
+    /// Tells whether the family is of what passes our gateway, so that a fleet without one has none.
+    pub(super) fn is_of_gateway(&self) -> bool {
+        !WITHOUT_GATEWAY.contains(&self.name)
+    }
+
     /// Returns the name as a query spells it.
     pub(super) fn full_name(&self) -> String {
         match self.kind {
@@ -57,6 +79,16 @@ impl Family {
         }
     }
 }
+
+/// The families that a fleet without a gateway of ours has as well.
+const WITHOUT_GATEWAY: &[&str] = &[
+    "inflight_replicas",
+    "inflight_decisions",
+    "inflight_observation_age_seconds",
+    "inflight_unreachable_peers",
+    "inflight_inflation",
+    "inflight_replica_crashes",
+];
 
 /// Every counter and gauge, in the order of the page.
 pub(super) const FAMILIES: &[Family] = &[
@@ -148,32 +180,90 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         name: "inflight_observation_age_seconds",
         kind: Kind::Gauge,
-        help: "How long ago the load was observed that the last decision was made from; absent \
-               before the first",
+        help: "How long ago the load was observed that is decided on, by source; absent before \
+               the first decision and while it is unknown",
         samples: |reading| {
-            let label = Some(("source", reading.source));
-            reading
-                .observation_age
-                .map(|age| Sample {
-                    label,
-                    value: Value::Number(age),
+            let ages = [
+                ("gateway", reading.gateway_age),
+                ("inflight", reading.peers_age),
+            ];
+            let known = ages.into_iter().filter_map(|(source, age)| {
+                Some(Sample {
+                    model: None,
+                    label: Some(("source", source)),
+                    value: Value::Number(age?.as_secs_f64()),
                 })
-                .into_iter()
-                .collect()
+            });
+            known.collect()
         },
+    },
+    Family {
+        name: "inflight_unreachable_peers",
+        kind: Kind::Gauge,
+        help: "Other instances that count this fleet and did not answer in time; what they said \
+               last is held for 30 s",
+        samples: |reading| {
+            let unreachable = reading
+                .unreachable_peers
+                .map(|count| plain(Value::Count(widened(count))));
+            unreachable.unwrap_or_default()
+        },
+    },
+    Family {
+        name: "inflight_model_requests",
+        kind: Kind::Gauge,
+        help: "Requests in flight at this moment, by model and state",
+        samples: |reading| by_model_and_state(reading, |row| (row.executing, row.queued)),
+    },
+    Family {
+        name: "inflight_model_seconds",
+        kind: Kind::Counter,
+        help: "Requests in flight by model and state, integrated over time: its rate is the exact \
+               mean",
+        samples: |reading| {
+            by_model_and_state(reading, |row| (row.executing_seconds, row.queued_seconds))
+        },
+    },
+    Family {
+        name: "inflight_model_arrivals",
+        kind: Kind::Counter,
+        help: "Requests that were let in, by model",
+        samples: |reading| by_model(reading, |row| row.arrivals),
+    },
+    Family {
+        name: "inflight_model_completions",
+        kind: Kind::Counter,
+        help: "Requests that ended after a replica had worked on them, by model",
+        samples: |reading| by_model(reading, |row| row.completions),
+    },
+    Family {
+        name: "inflight_model_service_seconds",
+        kind: Kind::Counter,
+        help: "Time that replicas worked on the completed requests, by model",
+        samples: |reading| by_model(reading, |row| row.service_seconds),
     },
     Family {
         name: "inflight_inflation",
         kind: Kind::Gauge,
-        help: "In flight / max(executing, replicas), over 10 s: 1 = nobody waits, 2 = requests \
-               wait as long as they are served; absent while unknown",
+        help: "In flight / max(executing, replicas), over 10 s, as the admission gate judges it: \
+               1 = nobody waits, 2 = requests wait as long as they are served; absent while unknown",
         samples: |reading| {
             reading
-                .estimate
+                .load
                 .inflation
                 .map(Value::Number)
                 .map(plain)
                 .unwrap_or_default()
+        },
+    },
+    Family {
+        name: "inflight_held",
+        kind: Kind::Gauge,
+        help: "1 while a person holds the size, by kind: pause keeps it as it is, size sets it",
+        samples: |reading| {
+            let held = |kind| u64::from(reading.held == Some(kind));
+            let kinds = [HoldKind::Pause, HoldKind::Size];
+            by("kind", kinds.map(|kind| (kind.name(), held(kind))))
         },
     },
     Family {
@@ -218,6 +308,14 @@ pub(super) const HISTOGRAMS: &[HistogramFamily] = &[
 
 fn replicas(reading: &Reading) -> Vec<Sample> {
     let counts = reading.replicas;
+    if !reading.has_gateway {
+        let seen = [("desired", reading.desired), ("ready", reading.peers_ready)];
+        let known = seen.into_iter();
+        return by(
+            "state",
+            known.filter_map(|(state, count)| Some((state, u64::from(count?)))),
+        );
+    }
     let states = [
         ("ready", counts.ready),
         ("starting", counts.starting),
@@ -235,15 +333,43 @@ fn replicas(reading: &Reading) -> Vec<Sample> {
 }
 
 fn plain(value: Value) -> Vec<Sample> {
-    vec![Sample { label: None, value }]
+    vec![Sample {
+        model: None,
+        label: None,
+        value,
+    }]
 }
 
 fn by(key: &'static str, values: impl IntoIterator<Item = (&'static str, u64)>) -> Vec<Sample> {
     let sample = |(word, count)| Sample {
+        model: None,
         label: Some((key, word)),
         value: Value::Count(count),
     };
     values.into_iter().map(sample).collect()
+}
+
+fn by_model(reading: &Reading, value: fn(&ModelCounts) -> f64) -> Vec<Sample> {
+    let rows = reading.models.iter().zip(&reading.load.models);
+    rows.map(|(name, row)| Sample {
+        model: Some(name.clone()),
+        label: None,
+        value: Value::Number(value(row)),
+    })
+    .collect()
+}
+
+fn by_model_and_state(reading: &Reading, value: fn(&ModelCounts) -> (f64, f64)) -> Vec<Sample> {
+    let rows = reading.models.iter().zip(&reading.load.models);
+    rows.flat_map(|(name, row)| {
+        let (executing, queued) = value(row);
+        [("executing", executing), ("queued", queued)].map(|(state, value)| Sample {
+            model: Some(name.clone()),
+            label: Some(("state", state)),
+            value: Value::Number(value),
+        })
+    })
+    .collect()
 }
 
 fn widened(count: usize) -> u64 {

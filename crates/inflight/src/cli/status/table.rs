@@ -44,7 +44,7 @@ fn row(fleet: &Fleet) -> [String; HEADINGS.len()] {
     [
         fleet.name.clone(),
         fleet.policy.clone(),
-        replicas.ready.to_string(),
+        shown(replicas.ready, |ready| ready.to_string()),
         shown(replicas.desired, |desired| desired.to_string()),
         format!("{}-{}", replicas.min, replicas.max),
         shown(load.in_flight, number),
@@ -52,16 +52,38 @@ fn row(fleet: &Fleet) -> [String; HEADINGS.len()] {
         shown(load.arrivals_per_second, |rate| format!("{rate:.1}/s")),
         shown(load.service_seconds, seconds),
         shown(load.inflation, |inflation| format!("{inflation:.2}")),
-        if fleet.admission.open {
-            "open"
-        } else {
-            "closed"
-        }
-        .to_owned(),
+        shown(fleet.admission, |gate| {
+            if gate.open { "open" } else { "closed" }.to_owned()
+        }),
     ]
 }
 
+/// Renders a fleet as one line, for a file that grows.
+pub(super) fn one_line(fleet: &Fleet) -> String {
+    let cells = row(fleet);
+    let named = HEADINGS.iter().zip(&cells).skip(2);
+    let told: Vec<_> = named
+        .map(|(heading, cell)| format!("{} {cell}", heading.to_lowercase()))
+        .collect();
+    let held = held(fleet).map_or(String::new(), |held| format!(", {held}"));
+    format!("{}: {}{held}\n", fleet.name, told.join(", "))
+}
+
+fn held(fleet: &Fleet) -> Option<String> {
+    let hold = fleet.hold.as_ref()?;
+    let what = hold.replicas.map_or_else(
+        || "paused by hand".to_owned(),
+        |size| format!("set to {size} by hand"),
+    );
+    Some(format!("{what} until {}", hold.until))
+}
+
 fn why(fleet: &Fleet) -> String {
+    let held = held(fleet).map_or(String::new(), |held| format!("{}: {held}\n", fleet.name));
+    held + &reason(fleet)
+}
+
+fn reason(fleet: &Fleet) -> String {
     match &fleet.decision {
         Some(decision) => format!("{}: {} ({})\n", fleet.name, decision.reason, decision.at),
         None => format!("{}: no decision was made\n", fleet.name),
@@ -77,7 +99,7 @@ fn line(cells: &[String], widths: &[usize]) -> String {
     format!("{}\n", padded.join(GAP).trim_end())
 }
 
-fn shown<T>(value: Option<T>, show: impl FnOnce(T) -> String) -> String {
+pub(in crate::cli) fn shown<T>(value: Option<T>, show: impl FnOnce(T) -> String) -> String {
     value.map_or_else(|| UNKNOWN.to_owned(), show)
 }
 

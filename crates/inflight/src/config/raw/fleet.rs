@@ -12,7 +12,7 @@ use super::{
     Setting, absent, doc_text, document, key_name, mapping_of, range, section,
 };
 use crate::config::setting::{
-    ARGUMENT, Advise, Choice, NAME, OfTarget, Off, OneOf, Or, SERVICE, URL_PATH,
+    ARGUMENT, AUTHORITY, Advise, Choice, NAME, OfTarget, Off, OneOf, Or, SERVICE, URL_PATH,
 };
 
 section! {
@@ -71,12 +71,35 @@ section! {
 }
 
 section! {
-    /// Where the load is measured.
+    /// Where the load is measured. With `gateway` and `inflight` it is the sum of both: what passes
+    /// here and what passes there, to the same replicas.
     Source {
         /// Our own gateway: requests pass through it, so it knows exactly what is in flight.
-        gateway: Gateway = required;
+        gateway: Gateway = unset;
+        /// Other instances of inflight whose gateways send requests to the same replicas: their
+        /// exact counters are summed.
+        inflight: Peers = unset;
     }
-    later envoy prometheus inflight
+    later envoy prometheus
+}
+
+section! {
+    /// Other instances of inflight, read at their admin address. An instance counts once, by however
+    /// many addresses it is read, and this one counts once if it is listed itself: every instance
+    /// may have the same list. One that does not answer keeps its last values for 30 s; then, unless
+    /// its name lost that address, the sum is partial, which may grow the fleet and never shrinks it.
+    Peers {
+        /// Their admin addresses.
+        peers: Vec<String> = "[]", Items { count: 0..=100, each: AUTHORITY };
+        /// A DNS name with a port. Each address of it is a peer; it is resolved again every 5 s.
+        dns: String = unset, AUTHORITY;
+        /// The fleet's name there.
+        fleet: String = ["the name of this fleet"], NAME;
+        /// How often each is asked.
+        every: Duration = "1s", Duration::from_millis(100)..=Duration::from_secs(5);
+        /// How long an answer may take, connecting included.
+        timeout: Duration = "2s", Duration::from_millis(10)..=Duration::from_secs(10);
+    }
 }
 
 section! {
@@ -94,8 +117,11 @@ section! {
         /// Paths of health checks and the like, each the whole path: passed on, but neither
         /// counted nor a reason to start a replica.
         ignore_paths: Vec<String> = "[]", Items { count: 0..=100, each: URL_PATH };
+        /// Whether a replica stops working on a request whose client left. `false` keeps the slot
+        /// taken until the replica has answered or closed the connection, so that it never works
+        /// on more than its slots.
+        cancellable: bool = "true";
     }
-    later cancellable
 }
 
 /// What replicas are talked to in.

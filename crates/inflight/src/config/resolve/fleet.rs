@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use inflight_core::{Replicas, Slots};
 
-use super::{check_distinct, scaling, target};
+use super::{check_distinct, peers, scaling, target};
 use crate::config::error::{Located, Problems};
 use crate::config::raw;
 use crate::config::setting::Or;
@@ -36,8 +36,9 @@ pub(super) fn resolve_fleet(
         .source
         .as_ref()
         .and_then(|source| resolve_gateway(&source.value, problems));
+    let peers = peers::resolve_peers(raw, problems);
     let target = raw.target.as_ref().and_then(|target| {
-        target::resolve_target(&target.value, gateway.as_ref(), surroundings, problems)
+        target::resolve_target(target, raw, gateway.as_ref(), surroundings, problems)
     });
     let endpoints = resolve_endpoints(raw, problems);
     let scaling = raw
@@ -59,7 +60,8 @@ pub(super) fn resolve_fleet(
         models: models?,
         replicas_min: Replicas::new(sizes.min),
         replicas_max: Replicas::new(sizes.max),
-        gateway: gateway?,
+        gateway,
+        peers,
         endpoints: endpoints?,
         target: target?,
         scaling: scaling?,
@@ -166,6 +168,7 @@ fn resolve_gateway(raw: &raw::Source, problems: &mut Problems) -> Option<Gateway
         timeouts: timeouts?,
         limits: limits?,
         ignore_paths,
+        cancellable: raw.cancellable.as_ref()?.value,
     })
 }
 
@@ -189,6 +192,21 @@ fn resolve_limits(raw: &raw::Limits) -> Option<LimitSettings> {
 
 fn resolve_endpoints(raw: &raw::Fleet, problems: &mut Problems) -> Option<Endpoints> {
     let (endpoints, target) = (raw.endpoints.as_ref()?, raw.target.as_ref()?);
+    if raw.source.as_ref()?.value.gateway.is_none() {
+        if let Or::Value(keys) = &endpoints.value {
+            let place = keys
+                .r#static
+                .as_ref()
+                .map_or(&endpoints.place, |list| &list.place);
+            problems.refuse(
+                place,
+                "no request is sent from here without a `gateway`; how many replicas are ready is \
+                 what the peers see",
+                "`endpoints: target`, which is the default",
+            );
+        }
+        return Some(Endpoints::Elsewhere);
+    }
     match (&endpoints.value, &target.value) {
         (Or::Word(_), Or::Value(_)) => Some(Endpoints::Target),
         (Or::Word(_), Or::Word(_)) => {

@@ -10,14 +10,24 @@ use crate::config::{GatewaySettings, ProcessSettings, ReadyProbe, Surroundings, 
 const PLACEHOLDERS: [&str; 2] = ["port", "replica"];
 
 pub(super) fn resolve_target(
-    raw: &Or<Advise, raw::TargetKeys>,
+    raw: &Located<Or<Advise, raw::TargetKeys>>,
+    fleet: &raw::Fleet,
     gateway: Option<&GatewaySettings>,
     surroundings: &Surroundings,
     problems: &mut Problems,
 ) -> Option<Target> {
-    match raw {
+    match &raw.value {
         Or::Word(Advise) => Some(Target::Advise),
         Or::Value(keys) => {
+            let source = &fleet.source.as_ref()?.value;
+            if source.gateway.is_none() && source.inflight.is_some() {
+                problems.refuse(
+                    &raw.place,
+                    "processes need a `gateway` here: without one nobody knows when a replica that \
+                     is to go has no request left",
+                    "`advise`, or a `gateway` beside `inflight`",
+                );
+            }
             let process = &keys.process.as_ref()?.value;
             resolve_process(process, gateway, surroundings, problems).map(Target::Process)
         }

@@ -34,28 +34,7 @@ impl Setting for Duration {
                 return None;
             }
         };
-        let value = match quantity(text) {
-            Ok((value, unit)) => SPANS
-                .iter()
-                .find(|(name, _)| *name == unit)
-                .map(|(_, seconds)| value * seconds)
-                .ok_or("has an unknown unit"),
-            Err(why) => Err(why),
-        };
-        let span = value.and_then(|seconds| {
-            Self::try_from_secs_f64(seconds).map_err(|_| {
-                if seconds < 0.0 {
-                    "is negative"
-                } else {
-                    "is too long"
-                }
-            })
-        });
-        let span = span.and_then(|span| match span {
-            span if span < *range.start() => Err("is too short"),
-            span if span > *range.end() => Err("is too long"),
-            span => Ok(span),
-        });
+        let span = span_of(text, range);
         span.map_err(|why| refuse::<Self>(node, why, range, problems))
             .ok()
     }
@@ -66,6 +45,27 @@ impl Setting for Duration {
             span_text(*range.start()),
             span_text(*range.end())
         )
+    }
+}
+
+/// Reads a duration with its unit, within a range, as the file spells it: `90s`, `1.5h`.
+///
+/// # Errors
+/// What is wrong with it, to follow the text in a message.
+pub(in crate::config) fn span_of(
+    text: &str,
+    range: &RangeInclusive<Duration>,
+) -> Result<Duration, &'static str> {
+    let (value, unit) = quantity(text)?;
+    let unit = SPANS.iter().find(|(name, _)| *name == unit);
+    let seconds = unit.map(|(_, seconds)| value * seconds);
+    let seconds = seconds.ok_or("has an unknown unit")?;
+    match Duration::try_from_secs_f64(seconds) {
+        Err(_) if seconds < 0.0 => Err("is negative"),
+        Err(_) => Err("is too long"),
+        Ok(span) if span < *range.start() => Err("is too short"),
+        Ok(span) if span > *range.end() => Err("is too long"),
+        Ok(span) => Ok(span),
     }
 }
 

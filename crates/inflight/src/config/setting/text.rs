@@ -37,6 +37,18 @@ pub(in crate::config) const URL_PATH: Form = Form {
     },
 };
 
+/// Where something is asked over HTTP, without a scheme.
+pub(in crate::config) const AUTHORITY: Form = Form {
+    called: "HOST:PORT, such as 10.0.0.2:9900 or gateway-b:9900",
+    fits: |text| {
+        let authority = text.parse::<http::uri::Authority>();
+        authority.is_ok_and(|authority| {
+            let port = authority.port_u16().unwrap_or(0);
+            port > 0 && !authority.host().is_empty() && !text.contains('@')
+        })
+    },
+};
+
 /// A header's name.
 pub(in crate::config) const HEADER: Form = Form {
     called: "a header name",

@@ -23,8 +23,9 @@ fn the_full_example_says_the_defaults() {
     let least = &judge(&least).unwrap().fleets[0];
     assert_eq!(full.scaling, least.scaling);
     assert_eq!(full.queue, least.queue);
-    assert_eq!(full.gateway.timeouts, least.gateway.timeouts);
-    assert_eq!(full.gateway.limits, least.gateway.limits);
+    let gateways = [full, least].map(|fleet| fleet.gateway.clone().unwrap());
+    assert_eq!(gateways[0].timeouts, gateways[1].timeouts);
+    assert_eq!(gateways[0].limits, gateways[1].limits);
     assert_eq!(full.session, least.session);
     assert_eq!(full.endpoints, least.endpoints);
     assert_eq!(
@@ -96,6 +97,7 @@ const CONTRACT: &[&str] = &[
     "fleets[].source.gateway.limits.headers",
     "fleets[].source.gateway.limits.connections",
     "fleets[].source.gateway.ignore_paths",
+    "fleets[].source.gateway.cancellable",
     "fleets[].endpoints.static",
     "fleets[].target.process.command",
     "fleets[].target.process.env",

@@ -14,10 +14,6 @@ use crate::gateway::fault::Fault;
 pub(super) struct Driver(JoinHandle<()>);
 
 impl Driver {
-    pub(super) fn is_finished(&self) -> bool {
-        self.0.is_finished()
-    }
-
     pub(super) fn spawn<F>(connection: F) -> Self
     where
         F: Future<Output = Result<(), hyper::Error>> + Send + 'static,

@@ -12,6 +12,7 @@ use socket2::SockRef;
 use tokio::net::TcpStream;
 
 use super::connect::{Driver, connect};
+use super::patient::Patient;
 use super::{Endpoint, Processed, SendError, with_head};
 use crate::gateway::connection::{Io, Watcher};
 use crate::gateway::fault::Fault;
@@ -27,6 +28,9 @@ const TRUSTED_FOR: Duration = Duration::from_millis(10);
 
 /// Idle connections kept for one replica; more are open only while they are in use.
 const KEPT_MAX: usize = 512;
+
+/// Bytes of a response's head; of header lines hyper takes 100.
+const HEAD_MAX: usize = 256 * 1024;
 
 /// The idle connections to a replica.
 #[derive(Default)]
@@ -49,6 +53,8 @@ struct Connection {
 pub(in crate::gateway) struct Lease {
     endpoint: Arc<Endpoint>,
     connection: Connection,
+    /// Where the replica and we may differ about a response's end, the connection ends with it.
+    is_reusable: bool,
 }
 
 /// Sends a request on an idle connection or, if none takes it, on a fresh one.
@@ -72,6 +78,7 @@ pub(super) async fn send(
         let mut lease = Lease {
             endpoint: Arc::clone(endpoint),
             connection,
+            is_reusable: true,
         };
         // A connection that was just given back may still be finishing its last response.
         if !lease.connection.sender.is_ready() && lease.connection.sender.ready().await.is_err() {
@@ -82,14 +89,14 @@ pub(super) async fn send(
             continue;
         }
         let mut error = match lease.connection.sender.try_send_request(request).await {
-            Ok(response) => return Ok((response, super::Lease::Http1(lease))),
+            Ok(response) => {
+                lease.is_reusable = !headers::has_two_lengths(response.headers());
+                return Ok((response, super::Lease::Http1(lease)));
+            }
             Err(error) => error,
         };
         let unsent = error.take_message();
-        let fault = Fault::Reset {
-            address: endpoint.bound.address,
-            source: error.into_error(),
-        };
+        let fault = Fault::of_exchange(endpoint.bound.address, error.into_error());
         match unsent {
             Some(unsent) if !is_fresh => request = unsent,
             Some(unsent) => return Err(SendError::unsent(fault, unsent)),
@@ -149,7 +156,7 @@ impl Pool {
 
 impl Lease {
     pub(super) fn give_back(self) {
-        if !self.connection.sender.is_closed() {
+        if self.is_reusable && !self.connection.sender.is_closed() {
             self.endpoint.http1.put(self.connection);
         }
     }
@@ -157,15 +164,13 @@ impl Lease {
 
 async fn open(endpoint: &Endpoint) -> Result<Connection, Fault> {
     let stream = connect(endpoint).await?;
-    let io = TokioIo::new(Io::new(Arc::clone(&stream), Watcher::Nobody));
-    let (sender, connection) =
-        Builder::new()
-            .handshake(io)
-            .await
-            .map_err(|source| Fault::Reset {
-                address: endpoint.bound.address,
-                source,
-            })?;
+    let io = Io::new(Arc::clone(&stream), Watcher::Nobody);
+    let io = TokioIo::new(Patient::new(io));
+    let (sender, connection) = Builder::new()
+        .max_buf_size(HEAD_MAX)
+        .handshake(io)
+        .await
+        .map_err(|source| Fault::of_exchange(endpoint.bound.address, source))?;
     Ok(Connection {
         sender,
         stream,

@@ -24,67 +24,67 @@ const STREAM_WINDOW: u32 = 256 * 1024;
 /// 256 responses that nobody reads do not starve another.
 const CONNECTION_WINDOW: u32 = 256 * STREAM_WINDOW;
 
+/// Bytes of a response's head, as HTTP/2 counts them.
+const HEAD_MAX: u32 = 256 * 1024;
+
 /// A silent replica is asked for a sign of life this often while requests are open.
 const PING_EVERY: Duration = Duration::from_secs(30);
 
-/// Connections that ended or are ending, kept until their last stream is done.
-const DRIVERS_MAX: usize = 16;
-
-/// The connection that requests share.
+/// The connection that new requests share.
 #[derive(Default)]
 pub(super) struct Shared {
-    sender: Mutex<Option<SendRequest<RequestBody>>>,
-    drivers: Mutex<Vec<Driver>>,
+    current: Mutex<Option<Arc<Connection>>>,
     opening: tokio::sync::Mutex<()>,
+}
+
+/// A connection. It lives as long as new requests may use it, or one that began does.
+pub(in crate::gateway) struct Connection {
+    sender: SendRequest<RequestBody>,
+    _driver: Driver,
 }
 
 /// Returns the shared connection, opening it if there is none.
 ///
 /// # Errors
 /// The replica does not take connections, or does not speak HTTP/2: nothing was sent.
-pub(super) async fn ready(endpoint: &Endpoint) -> Result<SendRequest<RequestBody>, Fault> {
-    if let Some(sender) = endpoint.http2.current() {
-        return Ok(sender);
+pub(super) async fn ready(endpoint: &Endpoint) -> Result<Arc<Connection>, Fault> {
+    if let Some(connection) = endpoint.http2.current() {
+        return Ok(connection);
     }
     let _one_opens = endpoint.http2.opening.lock().await;
-    if let Some(sender) = endpoint.http2.current() {
-        return Ok(sender);
+    if let Some(connection) = endpoint.http2.current() {
+        return Ok(connection);
     }
-    let (sender, driver) = open(endpoint).await?;
-    endpoint.http2.replace(sender.clone(), driver);
-    Ok(sender)
+    let connection = Arc::new(open(endpoint).await?);
+    *endpoint.http2.lock() = Some(Arc::clone(&connection));
+    Ok(connection)
 }
 
 /// Sends a request as a stream.
 pub(super) async fn send(
-    endpoint: &Arc<Endpoint>,
-    sender: SendRequest<RequestBody>,
+    endpoint: &Endpoint,
+    mut connection: Arc<Connection>,
     request: Request<RequestBody>,
 ) -> Result<(Response<Incoming>, Lease), SendError> {
     let mut request = with_head(request, |head| {
         headers::address_http2(head, &endpoint.authority)
     });
-    let mut sender = sender;
     let mut is_second = false;
     loop {
+        let mut sender = connection.sender.clone();
         let mut error = match sender.try_send_request(request).await {
             Ok(response) => {
-                return Ok((
-                    response,
-                    Lease::Http2 {
-                        _endpoint: Arc::clone(endpoint),
-                    },
-                ));
+                let lease = Lease::Http2 {
+                    _connection: connection,
+                };
+                return Ok((response, lease));
             }
             Err(error) => error,
         };
         let unsent = error.take_message();
         let source = error.into_error();
         let is_refused = is_refused(&source);
-        let fault = Fault::Reset {
-            address: endpoint.bound.address,
-            source,
-        };
+        let fault = Fault::of_exchange(endpoint.bound.address, source);
         let Some(unsent) = unsent else {
             let processed = if is_refused {
                 Processed::Refused
@@ -98,49 +98,45 @@ pub(super) async fn send(
         }
         // The connection ended before it took the request: a fresh one, once.
         request = unsent;
-        endpoint.http2.forget_closed();
-        sender = match ready(endpoint).await {
-            Ok(sender) => sender,
+        endpoint.http2.forget(&connection);
+        connection = match ready(endpoint).await {
+            Ok(connection) => connection,
             Err(fault) => return Err(SendError::unsent(fault, request)),
         };
     }
 }
 
 impl Shared {
-    fn current(&self) -> Option<SendRequest<RequestBody>> {
+    fn current(&self) -> Option<Arc<Connection>> {
         self.lock()
             .as_ref()
-            .filter(|sender| !sender.is_closed())
+            .filter(|connection| !connection.sender.is_closed())
             .cloned()
     }
 
-    fn forget_closed(&self) {
-        let mut sender = self.lock();
-        if sender.as_ref().is_some_and(|sender| sender.is_closed()) {
-            *sender = None;
+    /// Takes no further request to a connection that refused one.
+    fn forget(&self, ended: &Arc<Connection>) {
+        let mut current = self.lock();
+        if current
+            .as_ref()
+            .is_some_and(|connection| Arc::ptr_eq(connection, ended))
+        {
+            *current = None;
         }
     }
 
-    fn replace(&self, sender: SendRequest<RequestBody>, driver: Driver) {
-        *self.lock() = Some(sender);
-        let mut drivers = self.drivers.lock().unwrap_or_else(PoisonError::into_inner);
-        drivers.retain(|driver| !driver.is_finished());
-        if drivers.len() >= DRIVERS_MAX {
-            drivers.remove(0);
-        }
-        drivers.push(driver);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<SendRequest<RequestBody>>> {
-        self.sender.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<Connection>>> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Opens a connection, and waits for the first byte of the replica's settings, which it sends
 /// unasked (RFC 9113, section 3.4): a replica that speaks HTTP/1 is found out before it was sent
-/// a request.
-async fn open(endpoint: &Endpoint) -> Result<(SendRequest<RequestBody>, Driver), Fault> {
+/// a request. Only another protocol's words say so for sure: a replica that dies closes without
+/// any, and one that hangs is silent.
+async fn open(endpoint: &Endpoint) -> Result<Connection, Fault> {
     let address = endpoint.bound.address;
+    let after = endpoint.timeouts.connect;
     let stream = connect(endpoint).await?;
     let (tell, first_byte) = oneshot::channel();
     let io = TokioIo::new(Io::new(stream, Watcher::FirstByte(Some(tell))));
@@ -148,22 +144,27 @@ async fn open(endpoint: &Endpoint) -> Result<(SendRequest<RequestBody>, Driver),
         .timer(TokioTimer::new())
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_header_list_size(HEAD_MAX)
         .keep_alive_interval(PING_EVERY)
         .handshake(io)
         .await
-        .map_err(|source| Fault::Reset { address, source })?;
+        .map_err(|_| Fault::ClosedUnspoken { address })?;
     let driver = Driver::spawn(connection);
-    match timeout(endpoint.timeouts.connect, first_byte).await {
+    match timeout(after, first_byte).await {
         // The highest byte of a frame's length, which settings never fill.
         Ok(Ok(0)) => {
             endpoint.speaks_no_http2.store(false, Ordering::Relaxed);
-            Ok((sender, driver))
+            Ok(Connection {
+                sender,
+                _driver: driver,
+            })
         }
-        // Another protocol's words; or closed without any, or silent, as many a server of HTTP/1.
-        Ok(Ok(_) | Err(_)) | Err(_) => {
+        Ok(Ok(_)) => {
             endpoint.speaks_no_http2.store(true, Ordering::Relaxed);
             Err(Fault::NoHttp2 { address })
         }
+        Ok(Err(_)) => Err(Fault::ClosedUnspoken { address }),
+        Err(_) => Err(Fault::ConnectTimeout { address, after }),
     }
 }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 use inflight_core::Replicas;
 
 /// Everything that can be set, with nothing checked.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessSettings {
     /// The fleet's name, for log lines.
     pub fleet: String,
@@ -77,7 +77,7 @@ pub enum ReadyProbe {
 }
 
 /// Settings that were checked.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessConfig(ProcessSettings);
 
 /// What is wrong with a setting.

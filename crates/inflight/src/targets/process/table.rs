@@ -149,6 +149,11 @@ impl Table {
         self.grow(now, drain);
     }
 
+    /// Takes other spans and another bound. What drains or stops already keeps its span.
+    pub(super) fn on_limits(&mut self, limits: Limits) {
+        self.limits = limits;
+    }
+
     /// Takes that a draining replica holds no request any more.
     pub(super) fn on_drained(&mut self, now: Timestamp, id: ReplicaId) {
         if self

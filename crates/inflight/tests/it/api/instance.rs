@@ -7,17 +7,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, StatusCode, header};
-use http_body_util::{BodyExt, Empty};
+use http::{HeaderMap, Request, StatusCode, header};
+use http_body_util::{BodyExt, Full};
 use hyper_util::rt::TokioIo;
-use inflight::api::{AdminListener, Api};
+use inflight::api::{Access, AdminListener, Api};
 use inflight::clock::Clock;
+use inflight::control::Control;
 use inflight::fleet::{Board, Fleet, Member, Roster};
+use inflight::ports::Order;
+use inflight::story::Story;
 use inflight_core::admission::{
     AdmissionConfig, AdmissionScope, Arrival, Gate, GateConfig, ModelConfig, QueueBounds, When,
 };
-use inflight_core::load::Estimate;
-use inflight_core::scaling::{ConcurrencyFinding, Finding};
+use inflight_core::load::{Estimate, InstanceId};
+use inflight_core::scaling::{
+    Bounds, ConcurrencyFinding, Finding, Policy, Scaler, ScalingConfig, StaffingConfig,
+};
 use inflight_core::{Decision, Input, ModelIndex, Reason, Replicas, Slots, Timestamp};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
@@ -31,6 +36,9 @@ pub(crate) const NOWHERE: SocketAddr =
 pub(crate) struct Instance {
     pub(crate) address: SocketAddr,
     fleets: Vec<Arc<Fleet>>,
+    api: Api,
+    /// What each fleet's control loop would be told.
+    pub(crate) orders: Vec<mpsc::Receiver<Order>>,
     stop: oneshot::Sender<()>,
     served: JoinHandle<()>,
 }
@@ -38,31 +46,52 @@ pub(crate) struct Instance {
 /// An answer over HTTP.
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
     pub(crate) content_type: String,
     pub(crate) body: String,
 }
 
 impl Instance {
     pub(crate) async fn start(names: &[&str]) -> Self {
+        Self::start_with(names, |address| Access::new(address, None)).await
+    }
+
+    /// Starts one whose orders are taken from whom `access` says.
+    pub(crate) async fn start_with(
+        names: &[&str],
+        access: impl FnOnce(SocketAddr) -> Access,
+    ) -> Self {
         let clock = Clock::start();
         let fleets: Vec<_> = names.iter().map(|name| fleet_named(name, clock)).collect();
+        let mut orders = Vec::new();
+        let members = fleets.iter().map(|fleet| {
+            let (sender, taken) = mpsc::channel(16);
+            orders.push(taken);
+            Member {
+                fleet: Arc::clone(fleet),
+                orders: sender,
+            }
+        });
         let roster = Arc::new(Roster::default());
-        // Nobody takes orders: what is shown needs no control loop.
-        let member = |fleet: &Arc<Fleet>| Member {
-            fleet: Arc::clone(fleet),
-            orders: mpsc::channel(1).0,
-        };
-        roster.replace(fleets.iter().map(member).collect());
-        let api = Api { roster, clock };
+        roster.replace(members.collect());
         let listener = AdminListener::bind((Ipv4Addr::LOCALHOST, 0).into())
             .await
             .unwrap();
         let address = listener.address();
+        let api = Api {
+            roster,
+            clock,
+            story: Story::new(clock, None),
+            access: access(address),
+            instance: InstanceId(0xabc),
+        };
         let (stop, stopped) = oneshot::channel::<()>();
-        let served = listener.serve(api, async { stopped.await.unwrap_or_default() });
+        let served = listener.serve(api.clone(), async { stopped.await.unwrap_or_default() });
         Self {
             address,
             fleets,
+            api,
+            orders,
             stop,
             served: tokio::spawn(served),
         }
@@ -72,15 +101,34 @@ impl Instance {
         &self.fleets[index]
     }
 
+    pub(crate) fn story(&self) -> &Story {
+        &self.api.story
+    }
+
+    /// Runs the first fleet's control loop, which decides and changes nothing.
+    pub(crate) fn control(&mut self) -> Controlled {
+        let (clock, fleet) = (self.api.clock, Arc::clone(self.fleet(0)));
+        let bounds = Bounds::new(Replicas::ZERO, Replicas::new(8)).unwrap();
+        let policy = Policy::Staffing(StaffingConfig::balanced());
+        let config = ScalingConfig::new(policy, bounds, Slots::new(2).unwrap());
+        let scaler = Scaler::new(config, clock.now(), Replicas::ZERO);
+        let (orders, story) = (self.orders.remove(0), self.api.story.clone());
+        let control = Control::new(fleet, scaler, None, story);
+        let (stop, stopped) = oneshot::channel();
+        Controlled {
+            stop,
+            ran: tokio::spawn(control.run(orders, stopped)),
+        }
+    }
+
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
     pub(crate) fn decide(&self, index: usize, decision: Decision, estimate: Estimate) {
-        let start_delay = Duration::from_millis(2500);
-        self.fleet(index)
-            .board()
-            .publish(decision, estimate, start_delay);
+        let mut board = self.fleet(index).board();
+        board.start_delay = Some(Duration::from_millis(2500));
+        board.publish(decision, estimate);
     }
 
     pub(crate) async fn get(&self, path: &str) -> Answer {
@@ -88,27 +136,48 @@ impl Instance {
     }
 
     pub(crate) async fn request(&self, method: &str, path: &str) -> Answer {
+        self.send(method, path, &[], "").await
+    }
+
+    /// Sends a JSON body.
+    pub(crate) async fn order(&self, method: &str, path: &str, body: &str) -> Answer {
+        let headers = [("content-type", "application/json")];
+        self.send(method, path, &headers, body).await
+    }
+
+    /// Sends any request; it comes from `localhost` unless a header says otherwise.
+    pub(crate) async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> Answer {
         let stream = TcpStream::connect(self.address).await.unwrap();
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
             .await
             .unwrap();
         let connection = tokio::spawn(connection);
-        let request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header(header::HOST, "localhost")
-            .body(Empty::<Bytes>::new())
-            .unwrap();
+        let mut request = Request::builder().method(method).uri(path);
+        if !headers.iter().any(|(name, _)| *name == "host") {
+            request = request.header(header::HOST, "localhost");
+        }
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let body = Full::new(Bytes::from(body.to_owned()));
+        let request = request.body(body).unwrap();
         let response = sender.send_request(request).await.unwrap();
         let (status, headers) = (response.status(), response.headers().clone());
         let body = response.into_body().collect().await.unwrap().to_bytes();
         drop(sender);
-        connection.await.unwrap().unwrap();
+        connection.await.unwrap().ok();
         let content_type = headers
             .get(header::CONTENT_TYPE)
             .map(|kind| kind.to_str().unwrap());
         Answer {
             status,
+            headers: headers.clone(),
             content_type: content_type.unwrap_or_default().to_owned(),
             body: String::from_utf8(body.to_vec()).unwrap(),
         }
@@ -129,6 +198,19 @@ impl Instance {
     pub(crate) async fn stop(self) {
         self.stop.send(()).unwrap();
         self.served.await.unwrap();
+    }
+}
+
+/// A control loop that runs.
+pub(crate) struct Controlled {
+    stop: oneshot::Sender<()>,
+    ran: JoinHandle<()>,
+}
+
+impl Controlled {
+    pub(crate) async fn end(self) {
+        self.stop.send(()).unwrap();
+        self.ran.await.unwrap();
     }
 }
 
@@ -159,7 +241,8 @@ pub(crate) fn fleet_named(name: &str, clock: Clock) -> Arc<Fleet> {
         },
         bucket: Duration::from_millis(100),
     };
-    let board = Board::new("staffing", 2, Replicas::ZERO, Replicas::new(8));
+    let mut board = Board::new("staffing", 2, Replicas::ZERO, Replicas::new(8));
+    board.models = vec![name.to_owned()];
     Fleet::new(name, clock, Gate::new(gate, clock.now()), board)
 }
 

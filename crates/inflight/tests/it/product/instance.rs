@@ -17,6 +17,8 @@ pub(super) const INFLIGHT: &str = env!("CARGO_BIN_EXE_inflight");
 /// Long enough for any machine; nothing waits for it unless it fails.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
+const JOURNAL: &str = "journal.jsonl";
+
 /// A folder that is gone afterwards.
 pub(super) struct Scratch(PathBuf);
 
@@ -76,6 +78,24 @@ fn fleet_of_command(name: &str, command: &[&str], replicas: &str, more: &str) ->
     )
 }
 
+/// The text of a configuration file.
+pub(super) fn configuration(fleets: &[String]) -> String {
+    configuration_at("127.0.0.1:0", fleets)
+}
+
+fn configuration_at(admin: &str, fleets: &[String]) -> String {
+    let fleets = fleets.concat();
+    format!("version: 1\nadmin: {{ listen: \"{admin}\" }}\nfleets:\n{fleets}")
+}
+
+fn with_journal(text: &str, scratch: &Scratch) -> String {
+    let journal = format!(
+        "\njournal: {{ file: {:?} }}\nfleets:",
+        scratch.path(JOURNAL)
+    );
+    text.replacen("\nfleets:", &journal, 1)
+}
+
 /// A running `inflight`; ended with everything it started when dropped.
 pub(super) struct Instance {
     process: Child,
@@ -86,11 +106,13 @@ pub(super) struct Instance {
 
 impl Instance {
     pub(super) fn start(fleets: &[String]) -> Self {
+        Self::start_at("127.0.0.1:0", fleets)
+    }
+
+    /// Starts with its admin API at an address.
+    pub(super) fn start_at(admin: &str, fleets: &[String]) -> Self {
         let scratch = Scratch::new();
-        let text = format!(
-            "version: 1\nadmin: {{ listen: \"127.0.0.1:0\" }}\nfleets:\n{}",
-            fleets.concat()
-        );
+        let text = with_journal(&configuration_at(admin, fleets), &scratch);
         let file = scratch.file("inflight.yaml", &text);
         let log = fs::File::create(scratch.path("log")).unwrap();
         let process = Command::new(INFLIGHT)
@@ -116,6 +138,21 @@ impl Instance {
         instance
     }
 
+    /// Puts another text in place of its configuration file.
+    pub(super) fn rewrite(&self, text: &str) {
+        let text = with_journal(text, &self.scratch);
+        self.scratch.file("inflight.yaml", &text);
+    }
+
+    pub(super) fn signal(&self, sent: Signal) {
+        signal(self.process.id(), sent);
+    }
+
+    /// Waits for its end after it was told to, and returns its exit code.
+    pub(super) fn ended(&mut self) -> Option<i32> {
+        self.process.wait().unwrap().code()
+    }
+
     pub(super) fn admin(&self) -> SocketAddr {
         self.admin
     }
@@ -127,6 +164,11 @@ impl Instance {
     /// Everything it wrote to standard error.
     pub(super) fn said(&self) -> String {
         fs::read_to_string(self.scratch.path("log")).unwrap()
+    }
+
+    /// Everything it wrote to its journal.
+    pub(super) fn journal(&self) -> String {
+        fs::read_to_string(self.scratch.path(JOURNAL)).unwrap()
     }
 
     pub(super) fn fleet(&self, name: &str) -> Value {
@@ -229,7 +271,7 @@ pub(super) fn open(address: SocketAddr, path: &str) -> TcpStream {
     let mut stream = TcpStream::connect(address).unwrap();
     write!(
         stream,
-        "GET {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n"
+        "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
     )
     .unwrap();
     stream
@@ -239,7 +281,7 @@ pub(super) fn open(address: SocketAddr, path: &str) -> TcpStream {
 pub(super) fn get(address: SocketAddr, path: &str, limit: Duration) -> io::Result<(u16, String)> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(limit))?;
-    write!(stream, "GET {path} HTTP/1.0\r\nhost: test\r\n\r\n")?;
+    write!(stream, "GET {path} HTTP/1.0\r\nhost: localhost\r\n\r\n")?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));

@@ -1,4 +1,4 @@
-//! One GET of a running instance's admin API.
+//! Asks a running instance's admin API: one GET at a time.
 
 use std::fmt;
 use std::io;
@@ -13,6 +13,7 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use thiserror::Error;
 use tokio::net::TcpStream;
+use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
 use crate::api::wire;
@@ -102,6 +103,13 @@ impl fmt::Display for AdminAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "http://{}:{}", self.host, self.port)
     }
+}
+
+/// Builds what runs one question after the other.
+pub(super) fn runtime() -> io::Result<Runtime> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
 }
 
 /// Fetches one page as text.

@@ -1,0 +1,165 @@
+//! Another configuration for what runs: judged whole, then put in force whole, or refused whole.
+//!
+//! Everything that can fail comes before the first change: settings are judged, listeners bound.
+//! A fleet is known by its name: it is started, changed in place, or drained and stopped.
+
+use std::collections::BTreeMap;
+
+use anyhow::Context as _;
+use tokio::task::JoinError;
+use tracing::{error, info, warn};
+
+use super::running_fleet::{Change, Prepared, RunningFleet};
+use super::{Admin, Running};
+use crate::api::AdminListener;
+use crate::config::{AdminConfig, Config, ConfigError, FleetConfig};
+
+/// What there is to do, in which nothing can fail any more.
+struct Plan {
+    /// In the order of the new configuration.
+    fleets: Vec<Step>,
+    admin: Option<(AdminConfig, AdminListener)>,
+}
+
+enum Step {
+    Start(Prepared),
+    Keep {
+        name: String,
+        change: Option<Change>,
+    },
+}
+
+impl Running {
+    /// Puts a file in force that was read again; or refuses it whole, says why, and goes on with
+    /// what there is.
+    pub async fn reload(&mut self, read: Result<Config, ConfigError>) {
+        self.note_ended();
+        let planned = match read {
+            Ok(config) => {
+                let warnings = config.warnings.clone();
+                let planned = self.plan(config).await;
+                planned.map(|plan| (plan, warnings))
+            }
+            Err(error) => Err(error.into()),
+        };
+        match planned {
+            Ok((plan, warnings)) => {
+                for warning in &warnings {
+                    warn!(%warning, "configuration");
+                }
+                self.apply(plan).await;
+                self.roster.configuration().on_in_force(self.clock.now());
+                info!(fleets = self.fleets.len(), "configuration in force");
+            }
+            Err(error) => {
+                let why = format!("{error:#}");
+                warn!(why, "configuration refused: the former one stays in force");
+                let now = self.clock.now();
+                self.roster.configuration().on_refused(now, why);
+            }
+        }
+    }
+
+    async fn plan(&self, config: Config) -> anyhow::Result<Plan> {
+        anyhow::ensure!(
+            config.journal == self.journal,
+            "`journal` cannot change while inflight runs: what is written would be in two files; \
+             restart"
+        );
+        let (listen, running) = (config.admin.listen.value, &self.admin.config);
+        let admin = if listen == running.listen.value {
+            anyhow::ensure!(
+                config.admin.token_file == running.token_file,
+                "`admin.token_file` cannot change while `admin.listen` stays; write the other token \
+                 to the same file, or restart"
+            );
+            None
+        } else {
+            Some((config.admin, AdminListener::bind(listen).await?))
+        };
+        let step = |config: FleetConfig| {
+            let running = self.fleets.iter().find(|fleet| fleet.name() == config.name);
+            let name = config.name.clone();
+            let step = match running {
+                Some(fleet) => fleet.plan(config).map(|change| Step::Keep {
+                    name: name.clone(),
+                    change,
+                }),
+                None => Prepared::new(config).map(Step::Start),
+            };
+            step.with_context(|| format!("fleet {name}"))
+        };
+        let fleets = config.fleets.into_iter().map(step);
+        Ok(Plan {
+            fleets: fleets.collect::<anyhow::Result<_>>()?,
+            admin,
+        })
+    }
+
+    /// Cut short, it leaves every fleet in `fleets` or leaving, so that a stop ends them all.
+    async fn apply(&mut self, plan: Plan) {
+        let kept: Vec<&str> = (plan.fleets.iter())
+            .filter_map(|step| match step {
+                Step::Keep { name, .. } => Some(name.as_str()),
+                Step::Start(_) => None,
+            })
+            .collect();
+        let (stay, gone): (Vec<_>, Vec<_>) =
+            (self.fleets.drain(..)).partition(|fleet: &RunningFleet| kept.contains(&fleet.name()));
+        self.fleets = stay;
+        for fleet in gone {
+            info!(
+                fleet = fleet.name(),
+                "fleet was removed: it drains and stops"
+            );
+            self.leaving.spawn(fleet.stop());
+        }
+
+        let mut order = BTreeMap::new();
+        for (place, step) in plan.fleets.into_iter().enumerate() {
+            match step {
+                Step::Start(prepared) => {
+                    let fleet = RunningFleet::start(
+                        prepared,
+                        self.clock,
+                        self.instance,
+                        &self.host,
+                        &self.story,
+                    );
+                    order.insert(fleet.name().to_owned(), place);
+                    self.fleets.push(fleet);
+                }
+                Step::Keep { name, change } => {
+                    let fleet = (self.fleets.iter_mut()).find(|fleet| fleet.name() == name);
+                    if let (Some(fleet), Some(change)) = (fleet, change)
+                        && let Some(former) = fleet.apply(change).await
+                    {
+                        self.leaving.spawn(former.end());
+                    }
+                    order.insert(name, place);
+                }
+            }
+        }
+        (self.fleets).sort_by_key(|fleet| order.get(fleet.name()).copied());
+        let members = self.fleets.iter().map(|fleet| fleet.member().clone());
+        self.roster.replace(members.collect());
+
+        if let Some((config, listener)) = plan.admin {
+            let api = self.api(listener.address(), &config);
+            let admin = Admin::start(config, listener, api);
+            info!(admin = %admin.address, "the admin API listens");
+            let former = std::mem::replace(&mut self.admin, admin);
+            self.leaving.spawn(former.part.end());
+        }
+    }
+
+    /// Forgets what has left, and says so if it failed.
+    fn note_ended(&mut self) {
+        while let Some(ended) = self.leaving.try_join_next() {
+            let ended: Result<(), JoinError> = ended.and_then(|ended| ended);
+            if let Err(failure) = ended {
+                error!(%failure, "a part that was to end failed");
+            }
+        }
+    }
+}
