@@ -190,8 +190,9 @@ fn is_better(one: &Outcome, other: &Outcome) -> bool {
 
 /// 70 % of what a replica can serve of each model.
 fn requests_per_second(scenario: &Scenario) -> Vec<f64> {
-    let models = scenario.models.iter();
-    let target = |model: &Model| 0.7 * model.servers() / model.service.seconds_each();
+    let models = scenario.models.iter().enumerate();
+    let target =
+        |(place, model): (usize, &Model)| 0.7 * model.servers() / scenario.service_mean_of(place);
     models.map(target).collect()
 }
 

@@ -146,11 +146,32 @@ impl Scenario {
     #[must_use]
     pub fn service_mean(&self) -> f64 {
         let shares: f64 = self.models.iter().map(|model| model.share).sum();
-        let weighted = self
-            .models
-            .iter()
-            .map(|model| model.share * model.service.seconds_each());
+        let models = self.models.iter().enumerate();
+        let weighted = models.map(|(place, model)| model.share * self.service_mean_of(place));
         weighted.sum::<f64>() / shares
+    }
+
+    /// Returns the same of one model; traces that say how long requests execute know best.
+    #[must_use]
+    pub fn service_mean_of(&self, model: usize) -> f64 {
+        let (mut count, mut sum) = (0.0, 0.0);
+        for load in &self.loads {
+            let Load::Trace(rows) = load else { continue };
+            for row in rows
+                .iter()
+                .filter(|row| row.model.is_none_or(|of| of == model))
+            {
+                if let Some(work) = row.work {
+                    count += 1.0;
+                    sum += work;
+                }
+            }
+        }
+        if count > 0.0 {
+            return sum / count;
+        }
+        let model = self.models.get(model);
+        model.map_or(0.0, |model| model.service.seconds_each())
     }
 }
 

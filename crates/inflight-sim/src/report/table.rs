@@ -29,7 +29,10 @@ impl fmt::Display for Report {
             seeds,
             ..
         } = self;
-        writeln!(f, "{scenario}: {about} Medians of {seeds} seeds.")?;
+        match seeds {
+            1 => writeln!(f, "{scenario}: {about} One seed.")?,
+            _ => writeln!(f, "{scenario}: {about} Medians of {seeds} seeds.")?,
+        }
         line(f, COLUMNS.map(|(name, _)| name.to_owned()))?;
         for row in &self.rows {
             line(f, fields(row))?;

@@ -12,6 +12,9 @@ use crate::scenario::trace::{TraceColumns, read_trace};
 /// The most jobs × streams: what a run keeps in memory.
 const STREAMS_MAX: u32 = 1_000_000;
 
+/// The most pieces of a rate, for the same reason.
+const PIECES_MAX: f64 = 1e6;
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub(super) enum RawLoad {
@@ -123,7 +126,7 @@ pub(super) fn load(raw: RawLoad, context: &Context<'_>) -> Result<Load, Scenario
             random,
             model,
         } => {
-            let (low, high) = (alternating(&low)?, alternating(&high)?);
+            let (low, high) = (alternating(&low, context)?, alternating(&high, context)?);
             open(
                 Rates::Alternating { low, high, random },
                 context.model(model)?,
@@ -137,7 +140,7 @@ pub(super) fn load(raw: RawLoad, context: &Context<'_>) -> Result<Load, Scenario
             let rates = Rates::Sine {
                 mean: mean.0,
                 swing: swing.0,
-                period: positive(&period, "period")?,
+                period: context.piece(&period, "period")?,
             };
             open(rates, None)
         }
@@ -151,7 +154,7 @@ pub(super) fn load(raw: RawLoad, context: &Context<'_>) -> Result<Load, Scenario
             spike,
         } => {
             let rates = Rates::Walk {
-                every: positive(&every, "every")?,
+                every: context.piece(&every, "every")?,
                 median: median.0,
                 max: max.0,
                 keep: keep.0,
@@ -224,25 +227,24 @@ fn points(raw: &Spanned<Vec<RawPoint>>) -> Result<Vec<Point>, ScenarioError> {
     Ok(points)
 }
 
-fn alternating(raw: &RawAlternating) -> Result<Alternating, ScenarioError> {
+fn alternating(raw: &RawAlternating, context: &Context<'_>) -> Result<Alternating, ScenarioError> {
     Ok(Alternating {
         rate: raw.rate.0,
-        span: positive(&raw.span, "span")?,
+        span: context.piece(&raw.span, "span")?,
     })
 }
 
-fn positive(raw: &Spanned<Span>, key: &str) -> Result<f64, ScenarioError> {
-    // Shorter pieces would be more than a run can keep.
-    if raw.value.0 < 0.01 {
-        return Err(at(
-            raw,
-            format!("{key} is {} s, allowed is 0.01 s or more", raw.value.0),
-        ));
-    }
-    Ok(raw.value.0)
-}
-
 impl Context<'_> {
+    /// Checks how long a piece of a rate is: the pieces of a run must fit into memory.
+    fn piece(&self, raw: &Spanned<Span>, key: &str) -> Result<f64, ScenarioError> {
+        let least = self.duration / PIECES_MAX;
+        if raw.value.0 < least {
+            let what = format!("{key} is {} s, allowed is {least} s or more", raw.value.0);
+            return Err(at(raw, what));
+        }
+        Ok(raw.value.0)
+    }
+
     fn model(&self, name: Option<Spanned<String>>) -> Result<Option<usize>, ScenarioError> {
         let Some(name) = name else { return Ok(None) };
         let found = self.names.iter().position(|known| *known == name.value);

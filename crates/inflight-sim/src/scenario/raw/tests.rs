@@ -71,6 +71,16 @@ fn what_is_wrong_is_told_with_its_line() {
 }
 
 #[test]
+fn a_rate_in_more_pieces_than_fit_into_memory_is_refused() {
+    let sine = "  - sine: { mean: 5, swing: 0.5, period: 0s }\n";
+    let text = format!("{}load:\n{sine}", STEP.split("load:").next().unwrap());
+    let message = parse(&text, &no_file).unwrap_err().to_string();
+    let expected = "line 11: period is 0 s, allowed is 0.0018 s or more";
+    assert_eq!(message, expected);
+    assert!(refused("duration: 1800s", "duration: 2401h").starts_with("line 3: `2401h` is out"));
+}
+
+#[test]
 fn a_trace_that_is_not_there_is_told() {
     let load = "  - trace: { file: a.csv, columns: { at: t_s } }\n";
     let text = format!("{}load:\n{load}", STEP.split("load:").next().unwrap());

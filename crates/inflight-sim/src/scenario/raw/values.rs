@@ -36,8 +36,8 @@ const UNITS: [(&str, f64); 5] = [
     ("h", 3600.0),
 ];
 
-/// No run is longer: ten years.
-const SPAN_MAX: f64 = 10.0 * 365.0 * 86400.0;
+/// No run is longer: a hundred days, of which each second may have a rate of its own.
+const SPAN_MAX: f64 = 100.0 * 86400.0;
 /// No fleet gets more.
 const RATE_MAX: f64 = 1e6;
 const COUNT_MAX: i64 = 10_000_000;
@@ -52,7 +52,7 @@ impl TryFrom<String> for Span {
         });
         match parsed {
             Some(span) if (0.0..=SPAN_MAX).contains(&span) => Ok(Self(span)),
-            Some(_) => Err(format!("`{text}` is out of range, allowed is 0s to 87600h")),
+            Some(_) => Err(format!("`{text}` is out of range, allowed is 0s to 2400h")),
             None => Err(format!(
                 "`{text}` is no span, allowed is a number with us, ms, s, m or h"
             )),
