@@ -233,8 +233,10 @@ fn judge(scenario: &Scenario, outcome: &Outcome) -> Vec<String> {
             "{unfinished} requests are in flight after the calm"
         ));
     }
-    // With one slot each, as many replicas as slots busy at half the speed, and some to spare.
-    let most = crate::units::replicas_ceil(4.0 + 4.0 * busy + 4.0 * busy.sqrt());
+    // Two and a half times the busy slots and their square root, at the fewest slots of a model.
+    let slots = scenario.models.iter().map(|model| model.slots.as_f64());
+    let slots = slots.fold(f64::INFINITY, f64::min);
+    let most = 2 + crate::units::replicas_ceil(2.5 * (busy + busy.sqrt()) / slots);
     let settled = outcome.sizes.iter().rev();
     let settled = settled.take_while(|size| size.at >= SETTLED);
     let last = outcome.sizes.last().map_or(0, |size| size.desired);
