@@ -8,6 +8,7 @@ pub mod explain;
 mod load;
 mod output;
 pub mod run;
+mod simulate;
 pub mod status;
 mod watched_file;
 
@@ -39,6 +40,8 @@ enum Command {
     Check(check::CheckArgs),
     /// Shows the fleets of a running instance.
     Status(status::StatusArgs),
+    /// Runs scenarios under policies in virtual time and compares them.
+    Simulate(simulate::SimulateArgs),
     /// Says why a fleet of a running instance has its size, and what would change it.
     Explain(explain::ExplainArgs),
     /// Sends a closed-loop load, for the scripts in `bench/seen`.
@@ -66,6 +69,7 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Status(args) => status::run(&args),
+        Command::Simulate(args) => simulate::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Load(args) => load::run(&args),
     }

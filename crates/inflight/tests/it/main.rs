@@ -23,5 +23,6 @@ mod process_target;
 mod product;
 mod reload;
 mod serve;
+mod simulate;
 mod sources;
 mod tidy;

@@ -86,6 +86,16 @@ const PARTS_MAY_IMPORT: &[&str] = &["clock", "ports", "probe", "config", "fleet"
 /// What the core may depend on.
 const CORE_DEPENDENCIES: [&str; 3] = ["slab", "thiserror", "tracing"];
 
+/// What the simulator may depend on; how it is told what to run is YAML.
+const SIMULATOR_DEPENDENCIES: [&str; 6] = [
+    "inflight-core",
+    "libm",
+    "rand_pcg",
+    "serde",
+    "serde-saphyr",
+    "thiserror",
+];
+
 /// What no line of the core's code may contain, beside what its `clippy.toml` bans by type.
 const CORE_NEVER: [&str; 12] = [
     "std::fs",
@@ -271,6 +281,34 @@ fn the_core_depends_on_nothing_that_could_reach_outside() {
         &foreign,
         "the core may depend on slab, thiserror and tracing only",
     );
+}
+
+#[test]
+fn the_simulator_imports_the_core_and_reaches_outside_no_more_than_it() {
+    let manifest = read("crates/inflight-sim/Cargo.toml");
+    let found = dependencies(&manifest);
+    let foreign: Vec<String> = found
+        .into_iter()
+        .filter(|name| !SIMULATOR_DEPENDENCIES.contains(&name.as_str()))
+        .collect();
+    assert_none(&foreign, "the simulator has no other dependencies");
+    let mut problems = Vec::new();
+    for file in sources("crates/inflight-sim/src/") {
+        for (number, line) in file.code() {
+            for word in CORE_NEVER.iter().filter(|word| line.contains(**word)) {
+                problems.push(format!("{}:{number}: {word}", file.path));
+            }
+        }
+    }
+    assert_none(&problems, "the simulator is as pure as the core");
+    let clippy = read("crates/inflight-sim/clippy.toml");
+    let core = read("crates/inflight-core/clippy.toml");
+    let bans = |text: &str| {
+        between(text, "path = \"", '"')
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(bans(&clippy), bans(&core));
 }
 
 #[test]
@@ -502,7 +540,11 @@ fn mapped(map: &str, krate: &str) -> BTreeSet<String> {
 fn the_map_names_the_modules_that_there_are() {
     let map = read("ARCHITECTURE.md");
     let mut problems = Vec::new();
-    for (krate, depth) in [("crates/inflight-core", 1), ("crates/inflight", 0)] {
+    for (krate, depth) in [
+        ("crates/inflight-core", 1),
+        ("crates/inflight-sim", 1),
+        ("crates/inflight", 0),
+    ] {
         let mapped = mapped(&map, krate);
         let src = format!("{krate}/src/");
         for file in sources(&src) {
@@ -526,7 +568,7 @@ fn every_dependency_says_what_for() {
     let manifest = read("Cargo.toml").replace("[workspace.dependencies]", "[dependencies]");
     let used: BTreeSet<String> = dependencies(&manifest)
         .into_iter()
-        .filter(|name| name != "inflight-core")
+        .filter(|name| !matches!(name.as_str(), "inflight-core" | "inflight-sim"))
         .collect();
     let conventions = read("CONVENTIONS.md");
     let table = conventions.split("## Dependencies").nth(1).unwrap();
@@ -559,8 +601,8 @@ fn the_bans_of_the_core_are_those_of_the_conventions() {
 }
 
 #[test]
-fn both_manifests_take_the_lints_of_the_root() {
-    for krate in ["inflight-core", "inflight"] {
+fn every_manifest_takes_the_lints_of_the_root() {
+    for krate in ["inflight-core", "inflight-sim", "inflight"] {
         let manifest = read(&format!("crates/{krate}/Cargo.toml"));
         assert!(manifest.contains("[lints]\nworkspace = true"), "{krate}");
     }
