@@ -59,7 +59,7 @@ pub fn faulty_run(seed: u64) -> FaultyRun {
     let outcome = policy
         .outcome(&scenario, seed)
         .expect("a random scenario has sizes in order");
-    let broken = judge(&scenario, &outcome);
+    let broken = judge(&scenario, policy, &outcome);
     FaultyRun {
         seed,
         scenario,
@@ -223,7 +223,7 @@ fn reading(random: &mut Random) -> ReadingFaultFrom {
     }
 }
 
-fn judge(scenario: &Scenario, outcome: &Outcome) -> Vec<String> {
+fn judge(scenario: &Scenario, policy: Policy, outcome: &Outcome) -> Vec<String> {
     let mut broken: Vec<String> = outcome.broken_identity().into_iter().collect();
     let busy = CALM_RATE * scenario.service_mean() / 0.5;
     // A fifth of the slots would do; what waits at the end is a breath of the load.
@@ -233,17 +233,21 @@ fn judge(scenario: &Scenario, outcome: &Outcome) -> Vec<String> {
             "{unfinished} requests are in flight after the calm"
         ));
     }
-    // Two and a half times the busy slots and their square root, at the fewest slots of a model.
+    // So many times the busy slots and their square root, at the fewest slots of a model. By
+    // `concurrency` the most of any six seconds is kept for a whole down window.
+    let times = if policy == Policy::Concurrency {
+        4.0
+    } else {
+        2.5
+    };
     let slots = scenario.models.iter().map(|model| model.slots.as_f64());
     let slots = slots.fold(f64::INFINITY, f64::min);
-    let most = 2 + crate::units::replicas_ceil(2.5 * (busy + busy.sqrt()) / slots);
-    let settled = outcome.sizes.iter().rev();
-    let settled = settled.take_while(|size| size.at >= SETTLED);
-    let last = outcome.sizes.last().map_or(0, |size| size.desired);
-    let largest = settled.map(|size| size.desired).fold(last, u32::max);
-    if largest > most {
+    let most = 2 + crate::units::replicas_ceil(times * (busy + busy.sqrt()) / slots);
+    // The mean: one burst of the calm load that is answered is no unrest.
+    let mean = mean_size(outcome);
+    if mean > f64::from(most) {
         broken.push(format!(
-            "{largest} replicas for the calm, {most} are plenty"
+            "{mean:.1} replicas for the calm, {most} are plenty"
         ));
     }
     let fleet = &scenario.fleet;
@@ -253,6 +257,15 @@ fn judge(scenario: &Scenario, outcome: &Outcome) -> Vec<String> {
         }
     }
     broken
+}
+
+/// The mean size asked for once the fleet must have settled.
+fn mean_size(outcome: &Outcome) -> f64 {
+    let ends = outcome.sizes.iter().skip(1).map(|size| size.at);
+    let sizes = outcome.sizes.iter().zip(ends.chain([END]));
+    let area = sizes
+        .map(|(size, end)| f64::from(size.desired) * (end.max(SETTLED) - size.at.max(SETTLED)));
+    area.sum::<f64>() / (END - SETTLED)
 }
 
 impl fmt::Display for FaultyRun {
