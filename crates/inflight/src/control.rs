@@ -194,6 +194,8 @@ impl Control {
     async fn on_order(&mut self, order: Order) {
         let now = self.fleet.clock().now();
         match order {
+            // Our successor does not hear of it: whoever asked is told that we end.
+            Order::Hold { .. } | Order::Release { .. } if self.is_handed_over => {}
             Order::Hold { hold, span, done } => {
                 let until = now + span;
                 let held = Held { hold, until };
@@ -427,12 +429,13 @@ impl Control {
     async fn hand_target_over(&self) {
         let Some(link) = &self.target else { return };
         let (done, is_done) = oneshot::channel();
-        // A target that is gone changes nothing any more either.
-        link.commands
-            .send(TargetCommand::HandOver { done })
-            .await
-            .ok();
-        if timeout(HANDED_OVER_WITHIN, is_done).await.is_err() {
+        let told = async {
+            // A target that is gone changes nothing any more either.
+            let command = TargetCommand::HandOver { done };
+            link.commands.send(command).await.ok();
+            is_done.await
+        };
+        if timeout(HANDED_OVER_WITHIN, told).await.is_err() {
             warn!(
                 fleet = self.fleet.name(),
                 "a replica that was being started may not be found by our successor"

@@ -65,7 +65,7 @@ pub struct Running {
     story: Story,
     journal: Option<JournalSettings>,
     admin: Admin,
-    /// What a change of the configuration left to end: fleets, gateways, an admin API.
+    /// What a change of the configuration left to end: fleets, an admin API.
     leaving: JoinSet<Result<(), JoinError>>,
     /// As the configuration has it.
     state_dir: Option<PathBuf>,
@@ -77,13 +77,13 @@ pub struct Running {
     successor: Option<Successor>,
 }
 
-/// Why we are to end although nobody told us to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+/// What may end us although nobody told us to.
+#[derive(Debug)]
+pub enum Challenge {
     /// This part of ours ended by itself: a fault of ours.
     Failed(&'static str),
-    /// Another process of ours serves.
-    Succeeded,
+    /// Another process of ours asks for our place: [`Running::give_way`].
+    Asked(UnixStream),
 }
 
 /// The admin API that runs.
@@ -157,21 +157,27 @@ impl Running {
             instance,
         };
         let admin = Admin::start(config.admin, listener, admin_listener, api);
+        let left = match predecessor {
+            Some(predecessor) => Some(predecessor.serve_instead().await?),
+            None => None,
+        };
         let mut aside = JoinSet::new();
-        for orphan in orphans {
-            aside.spawn(orphan.end(STRANGER_GRACE));
-        }
-        if let Some(predecessor) = predecessor {
-            let left = predecessor.serve_instead().await?;
-            let roster = Arc::clone(&roster);
-            aside.spawn(async move {
+        let of_all = Arc::clone(&roster);
+        aside.spawn(async move {
+            if let Some(left) = left {
                 left.gone().await;
-                for member in &*roster.members() {
+                for member in &*of_all.members() {
                     // A loop that failed is told by its handle.
                     member.orders.send(Order::Alone).await.ok();
                 }
-            });
-        }
+            }
+            // Not before: whoever we took over from may still have requests on them.
+            let mut ending = JoinSet::new();
+            for orphan in orphans {
+                ending.spawn(orphan.end(STRANGER_GRACE));
+            }
+            while ending.join_next().await.is_some() {}
+        });
         info!(admin = %admin.address, fleets = fleets.len(), "running");
         Ok(Self {
             fleets,
@@ -210,33 +216,38 @@ impl Running {
         fleet.address()
     }
 
-    /// Waits until there is a reason to end that is not ours to give: a part that ends by itself,
-    /// after which the rest is not to be trusted with a fleet, or a successor that serves.
-    pub async fn ended(&mut self) -> Ended {
-        loop {
-            let (fleets, api) = (&mut self.fleets, &mut self.admin.part);
-            let failed = poll_fn(|cx| {
-                for fleet in fleets.iter_mut() {
-                    if let Poll::Ready(name) = fleet.poll_failed(cx) {
-                        return Poll::Ready(name);
-                    }
+    /// Waits for what may end us and is not ours to give: a part that ends by itself, after which
+    /// the rest is not to be trusted with a fleet, or another inflight that asks for our place.
+    pub async fn challenged(&mut self) -> Challenge {
+        let (fleets, api) = (&mut self.fleets, &mut self.admin.part);
+        let failed = poll_fn(|cx| {
+            for fleet in fleets.iter_mut() {
+                if let Poll::Ready(name) = fleet.poll_failed(cx) {
+                    return Poll::Ready(name);
                 }
-                api.poll_failed(cx)
-            });
-            let doorway = self.state.as_ref().map(|(_, doorway)| doorway);
-            let stream = tokio::select! {
-                name = failed => return Ended::Failed(name),
-                stream = knock(doorway) => stream,
-            };
-            match self.hand_over(stream).await {
-                Ok(successor) => {
-                    self.successor = Some(successor);
-                    return Ended::Succeeded;
-                }
-                Err(why) => {
-                    let why = format!("{why:#}");
-                    warn!(why, "another inflight did not take over; we go on");
-                }
+            }
+            api.poll_failed(cx)
+        });
+        let doorway = self.state.as_ref().map(|(_, doorway)| doorway);
+        tokio::select! {
+            name = failed => Challenge::Failed(name),
+            stream = knock(doorway) => Challenge::Asked(stream),
+        }
+    }
+
+    /// Gives our place to whoever asked, and tells whether they have it: then we are to stop.
+    ///
+    /// To be run to its end, unless we stop: cut in the middle, nobody or both would serve.
+    pub async fn give_way(&mut self, asked: UnixStream) -> bool {
+        match self.hand_over(asked).await {
+            Ok(successor) => {
+                self.successor = Some(successor);
+                true
+            }
+            Err(why) => {
+                let why = format!("{why:#}");
+                warn!(why, "another inflight did not take over; we go on");
+                false
             }
         }
     }

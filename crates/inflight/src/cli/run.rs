@@ -12,7 +12,7 @@ use tracing::{error, warn};
 use super::watched_file::WatchedFile;
 use super::{ConfigFile, USAGE};
 use crate::config::Config;
-use crate::runtime::{Ended, Running};
+use crate::runtime::{Challenge, Running};
 use crate::telemetry::{self, LogFormat, printer};
 
 /// Runs until stopped. Reads its file again on SIGHUP and when it changes; a bad one is refused
@@ -85,12 +85,18 @@ fn serve(config: Config, mut file: WatchedFile, take_over: bool) -> anyhow::Resu
         let code = loop {
             tokio::select! {
                 () = signals.wait() => break ExitCode::SUCCESS,
-                ended = running.ended() => match ended {
-                    Ended::Failed(part) => {
+                challenge = running.challenged() => match challenge {
+                    Challenge::Failed(part) => {
                         error!(part, "a part of ours ended by itself: stopping the rest");
                         break ExitCode::FAILURE;
                     }
-                    Ended::Succeeded => break ExitCode::SUCCESS,
+                    // No change of the file comes between.
+                    Challenge::Asked(stream) => tokio::select! {
+                        is_succeeded = running.give_way(stream) => if is_succeeded {
+                            break ExitCode::SUCCESS;
+                        },
+                        () = signals.wait() => break ExitCode::SUCCESS,
+                    },
                 },
                 read = file.changed(&mut hang_up) => tokio::select! {
                     () = running.reload(read) => {}
@@ -101,7 +107,7 @@ fn serve(config: Config, mut file: WatchedFile, take_over: bool) -> anyhow::Resu
         tokio::select! {
             stopped = running.stop() => stopped.map(|()| code),
             () = signals.wait() => {
-                // The replicas end with their control channels.
+                // The replicas end with their control channels; those to be kept after their grace.
                 warn!("told to stop twice: ending at once");
                 Ok(ExitCode::FAILURE)
             }

@@ -143,10 +143,8 @@ impl Running {
                 }
                 Step::Keep { name, change } => {
                     let fleet = (self.fleets.iter_mut()).find(|fleet| fleet.name() == name);
-                    if let (Some(fleet), Some(change)) = (fleet, change)
-                        && let Some(former) = fleet.apply(change).await
-                    {
-                        self.leaving.spawn(former.end());
+                    if let (Some(fleet), Some(change)) = (fleet, change) {
+                        fleet.apply(change).await;
                     }
                     order.insert(name, place);
                 }

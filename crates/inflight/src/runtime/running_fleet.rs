@@ -13,8 +13,8 @@ use inflight_core::admission::Gate;
 use inflight_core::load::InstanceId;
 use inflight_core::scaling::Scaler;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::JoinError;
-use tracing::info;
+use tokio::task::{JoinError, JoinSet};
+use tracing::{error, info};
 
 use super::handover::{Offer, SocketKind, Sockets};
 use super::model_rows::ModelRows;
@@ -103,6 +103,8 @@ pub(super) struct RunningFleet {
     member: Member,
     told: Told,
     gateway: Option<RunningGateway>,
+    /// Those of addresses that it listened on before; they finish what they have.
+    former: JoinSet<Result<(), JoinError>>,
     /// Asks the peers.
     source: Option<Part>,
     control: Part,
@@ -233,6 +235,7 @@ impl RunningFleet {
         Self {
             control: Part::start("a control loop", |stop| control.run(orders_taken, stop)),
             gateway: gateway.map(|bound| start_gateway(bound, Arc::clone(&fleet))),
+            former: JoinSet::new(),
             source: told.peers.clone().map(|peers| {
                 let source = PeerSource::new(Arc::clone(&fleet), peers);
                 Part::start("a source", |stop| source.run(stop))
@@ -287,12 +290,12 @@ impl RunningFleet {
         }))
     }
 
-    /// Puts other settings in force. Returns the gateway that is to be ended, where the fleet
-    /// listens elsewhere from here on.
+    /// Puts other settings in force. Where the fleet listens elsewhere from here on, the former
+    /// gateway finishes what it has.
     ///
     /// First what starts replicas, since the control loop decides at once; the gateway last, since
     /// it names rows of models that the gate must know.
-    pub(super) async fn apply(&mut self, change: Change) -> Option<Part> {
+    pub(super) async fn apply(&mut self, change: Change) {
         let Change {
             config,
             told,
@@ -316,8 +319,16 @@ impl RunningFleet {
         }
         self.told = told;
         info!(fleet = config.name, "configuration changed");
-        let gateway = start_gateway(gateway?, Arc::clone(&self.member.fleet));
-        self.gateway.replace(gateway).map(|former| former.part)
+        while let Some(ended) = self.former.try_join_next() {
+            if let Err(failure) = ended.and_then(|ended| ended) {
+                error!(fleet = config.name, %failure, "a former gateway failed");
+            }
+        }
+        let Some(bound) = gateway else { return };
+        let gateway = start_gateway(bound, Arc::clone(&self.member.fleet));
+        if let Some(former) = self.gateway.replace(gateway) {
+            self.former.spawn(former.part.end());
+        }
     }
 
     async fn configure_control(&self, told: &Told) {
@@ -393,13 +404,17 @@ impl RunningFleet {
     ///
     /// # Errors
     /// A part of it ended by a panic.
-    pub(super) async fn stop(self, leave: Leave) -> (Option<PastFleet>, Result<(), JoinError>) {
+    pub(super) async fn stop(mut self, leave: Leave) -> (Option<PastFleet>, Result<(), JoinError>) {
         self.member.fleet.board().is_listening = false;
         let mut result = Ok(());
         if let Some(gateway) = self.gateway {
             // While there is a copy the system lets clients connect, and nobody would accept them.
             drop(gateway.listener);
             result = gateway.part.end().await;
+        }
+        // Before the control loop and the replicas, which they need as well.
+        while let Some(ended) = self.former.join_next().await {
+            result = result.and(ended.and_then(|ended| ended));
         }
         if let Some(source) = self.source {
             result = result.and(source.end().await);

@@ -6,6 +6,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 use std::thread;
+use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -244,8 +245,8 @@ fn twenty_successors_take_over_under_load_and_nobody_notices() {
     assert_eq!(house.shims(), 2);
 }
 
-/// Says as a successor that it could start, hears what is known, and leaves.
-fn leave_in_the_middle(house: &House) {
+/// Says as a successor that it could start, hears what is known, and leaves after `meanwhile`.
+fn leave_in_the_middle(house: &House, meanwhile: impl FnOnce()) {
     let mut stream = UnixStream::connect(house.state("take-over.sock")).unwrap();
     let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
     let ask = r#"{"ask":{"protocol":1,"version":"9","pid":1,"later":true}}"#;
@@ -270,6 +271,26 @@ fn leave_in_the_middle(house: &House) {
             assert!(hello.starts_with("hello "), "{hello}");
         }
     }
+    meanwhile();
+}
+
+#[test]
+fn a_hang_up_while_another_takes_over_does_not_cut_that_in_the_middle() {
+    let mut house = House::new(1, "");
+    house.run(&[], 1);
+    let servers = house.servers();
+    let running = house.processes.last().unwrap().id();
+    leave_in_the_middle(&house, || {
+        signal(running, Signal::HUP);
+        // It has heard it by then.
+        thread::sleep(Duration::from_millis(300));
+    });
+    let line = "another inflight did not take over; we go on";
+    wait_until(|| house.said_times(line) == 1, "the failure");
+    // It decides again: one that dies is replaced.
+    signal(servers[0], Signal::KILL);
+    wait_until(|| house.fleet()["crashes"] == 1, "the crash");
+    house.wait_ready(1);
 }
 
 #[test]
@@ -277,7 +298,7 @@ fn a_successor_that_dies_in_the_middle_leaves_all_as_it_was() {
     let mut house = House::new(2, "");
     house.run(&[], 2);
     let servers = house.servers();
-    leave_in_the_middle(&house);
+    leave_in_the_middle(&house, || ());
     let line = "another inflight did not take over; we go on";
     wait_until(|| house.said_times(line) == 1, "the failure");
     assert_eq!(gets(house.gateway, "/", 20), vec![200; 20]);
