@@ -3,6 +3,7 @@
 mod printer;
 
 use std::backtrace::Backtrace;
+use std::io::{IsTerminal as _, stderr};
 use std::panic;
 
 use clap::ValueEnum;
@@ -30,6 +31,7 @@ pub fn start(format: LogFormat, level: &str) {
     let filter = EnvFilter::try_from_env(FILTER_VARIABLE).unwrap_or_else(|_| EnvFilter::new(level));
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
+        .with_ansi(stderr().is_terminal())
         // A log that nobody takes is no reason to end: reporting the failure would panic.
         .log_internal_errors(false)
         .with_writer(printer().clone());

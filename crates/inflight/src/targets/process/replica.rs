@@ -240,7 +240,9 @@ async fn supervise(launch: &mut Launch, mut reached: Reached, tail: &Tail) -> St
     if let Some(answer) = last_answer {
         how.push_str(&format!("; when last asked it was not ready: {answer}"));
     }
-    timeout(LAST_LINES_WITHIN, logs.tasks.join_all()).await.ok();
+    // Some were told to stop when another process got what they read.
+    let read_on = async { while logs.tasks.join_next().await.is_some() {} };
+    timeout(LAST_LINES_WITHIN, read_on).await.ok();
     how
 }
 

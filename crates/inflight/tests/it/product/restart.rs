@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::instance::{INFLIGHT, PATIENCE, Scratch, get, gets, marked, signal, wait_until};
+use super::instance::{INFLIGHT, PATIENCE, Scratch, get, gets, marked, open, signal, wait_until};
 
 /// A place where one `inflight` after the other runs with the same configuration.
 struct House {
@@ -438,6 +438,25 @@ fn a_request_that_runs_through_a_take_over_is_answered() {
     );
     house.succeed(1);
     assert_eq!(client.join().unwrap(), 200);
+}
+
+#[test]
+fn a_replica_that_ends_while_the_one_taken_over_from_drains_is_no_fault_of_ours() {
+    let mut house = House::new(1, "");
+    house.run(&[], 1);
+    let servers = house.servers();
+    let client = open(house.gateway, "/?work=30s");
+    wait_until(
+        || house.fleet()["load"]["in_flight"] == 1.0,
+        "one in flight",
+    );
+    house.run(&["--take-over"], 1);
+    signal(servers[0], Signal::KILL);
+    wait_until(|| house.fleet()["crashes"] == 1, "the crash");
+    house.wait_ready(1);
+    drop(client);
+    assert_eq!(house.processes[0].wait().unwrap().code(), Some(0));
+    assert_eq!(house.said_times("a part of ours panicked"), 0);
 }
 
 #[test]
