@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """A WebSocket of 10 minutes, a download of 1 GB, an upload of 100 MB and 1,000 idle streams at once: all are counted
-while they live, nothing of them is kept in memory, and afterwards nothing is in flight.
+while they live, nothing of them is kept in memory, and afterwards nothing is in flight. Idle streams are cut
+after `timeouts.idle`, so that it is longer here than the run.
 
   pip install websockets
   bench/seen/streams.py [SECONDS]      # 600 unless said otherwise"""
@@ -79,7 +80,7 @@ async def main():
   - name: {name}
     slots: 2000
     replicas: {{ min: 1, max: 1 }}
-    source: {{ gateway: {{ listen: "127.0.0.1:{ports[name]}" }} }}
+    source: {{ gateway: {{ listen: "127.0.0.1:{ports[name]}", timeouts: {{ idle: 1h }} }} }}
     endpoints: {{ static: ["127.0.0.1:{address}"] }}
 """ for name, address in (("socket", echo_port), ("plain", plain_port))]
     with Product(*fleets) as product:
