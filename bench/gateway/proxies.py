@@ -4,6 +4,7 @@ loopback only; everything is one thread, without access logs, with keep-alive on
 import glob
 import os
 import pathlib
+import resource
 import shutil
 import subprocess
 
@@ -70,9 +71,11 @@ def nginx_proxy(folder, port, backend, is_http2):
 
 def haproxy(folder, port, backend, is_http2):
     path, proto = folder / f"haproxy-{port}.cfg", " proto h2" if is_http2 else ""
+    # It does not start without two files for each connection that it may have.
+    connections = min(12_000, (resource.getrlimit(resource.RLIMIT_NOFILE)[1] - 100) // 2)
     path.write_text(f"""global
   nbthread 1
-  maxconn 12000
+  maxconn {connections}
 defaults
   mode http
   timeout connect 1s
