@@ -11,6 +11,7 @@ mod rate;
 mod refusal;
 mod request;
 mod retry;
+mod seconds;
 mod session;
 
 pub use crate::load::ReplicaState as EndpointState;

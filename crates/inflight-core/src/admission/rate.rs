@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
+use super::seconds::LastSeconds;
 use crate::time::Timestamp;
 use crate::units::count_as_f64;
 
-const BINS: u64 = 10;
-const BIN_NANOS: u64 = 1_000_000_000;
 /// What a refused caller is told at least: sooner would be a busy loop.
 const WAIT_MIN: Duration = Duration::from_secs(1);
 /// What a refused caller is told at most: later says nothing about the fleet any more.
@@ -15,25 +14,21 @@ const WAIT_MAX: Duration = Duration::from_secs(60);
 /// Completions in each of the last ten seconds.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct CompletionRate {
-    bins: [u32; 10],
-    /// The second that is counted, since the clock's origin.
-    second: u64,
+    completions: LastSeconds<u32>,
     since: Timestamp,
 }
 
 impl CompletionRate {
-    pub(super) const fn new(now: Timestamp) -> Self {
+    pub(super) fn new(now: Timestamp) -> Self {
         Self {
-            bins: [0; 10],
-            second: now.as_nanos() / BIN_NANOS,
+            completions: LastSeconds::new(now),
             since: now,
         }
     }
 
     /// Counts a completion.
     pub(super) fn on_completion(&mut self, now: Timestamp) {
-        self.advance(now);
-        let bin = &mut self.bins[bin_of(self.second)];
+        let bin = self.completions.at(now);
         *bin = bin.saturating_add(1);
     }
 
@@ -48,31 +43,16 @@ impl CompletionRate {
 
     /// Returns the same, in seconds and without bounds.
     pub(super) fn seconds_for(&mut self, now: Timestamp, ahead: u64) -> Option<f64> {
-        self.advance(now);
-        let completions: u64 = self.bins.iter().copied().map(u64::from).sum();
+        self.completions.at(now);
+        let completions = self.completions.sum(|&count| count);
         if completions == 0 {
             return None;
         }
-        let window_start = self.second.saturating_sub(BINS - 1) * BIN_NANOS;
-        let start = Timestamp::from_nanos(window_start).max(self.since);
+        let start = self.completions.start().max(self.since);
         let window = now.since(start).max(WAIT_MIN);
         let rate = count_as_f64(completions) / window.as_secs_f64();
         Some(count_as_f64(ahead) / rate)
     }
-
-    fn advance(&mut self, now: Timestamp) {
-        let second = now.as_nanos() / BIN_NANOS;
-        let passed = second.saturating_sub(self.second).min(BINS);
-        for step in 0..passed {
-            self.bins[bin_of(second - step)] = 0;
-        }
-        self.second = self.second.max(second);
-    }
-}
-
-fn bin_of(second: u64) -> usize {
-    // A remainder of ten fits any usize.
-    usize::try_from(second % BINS).unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -1,10 +1,9 @@
 //! How often requests that a replica may have seen are sent again: seldom, so that retries never
 //! multiply the load of a fleet that fails because of it.
 
+use super::seconds::LastSeconds;
 use crate::time::Timestamp;
 
-const BINS: u64 = 10;
-const BIN_NANOS: u64 = 1_000_000_000;
 /// One retry for so many requests: a tenth more work is what a fleet at its limit can bear.
 const REQUESTS_PER_RETRY: u64 = 10;
 /// Retries that there may be whatever the requests, so that a fleet with little to do can retry;
@@ -13,11 +12,7 @@ const RETRIES_MIN: u64 = 10;
 
 /// Requests and retries in each of the last ten seconds.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct RetryBudget {
-    bins: [Bin; 10],
-    /// The second that is counted, since the clock's origin.
-    second: u64,
-}
+pub(super) struct RetryBudget(LastSeconds<Bin>);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Bin {
@@ -27,50 +22,27 @@ struct Bin {
 
 impl RetryBudget {
     pub(super) fn new(now: Timestamp) -> Self {
-        Self {
-            bins: [Bin::default(); 10],
-            second: now.as_nanos() / BIN_NANOS,
-        }
+        Self(LastSeconds::new(now))
     }
 
     /// Counts a request.
     pub(super) fn on_request(&mut self, now: Timestamp) {
-        let bin = self.current(now);
+        let bin = self.0.at(now);
         bin.requests = bin.requests.saturating_add(1);
     }
 
     /// Counts a retry if there may be one; `slots` are those of a replica.
     pub(super) fn take(&mut self, now: Timestamp, slots: u32) -> bool {
-        self.advance(now);
-        let sum = |of: fn(&Bin) -> u32| self.bins.iter().map(of).map(u64::from).sum::<u64>();
-        let allowed =
-            RETRIES_MIN.max(u64::from(slots)) + sum(|bin| bin.requests) / REQUESTS_PER_RETRY;
-        let is_allowed = sum(|bin| bin.retries) < allowed;
+        self.0.at(now);
+        let of_requests = self.0.sum(|bin| bin.requests) / REQUESTS_PER_RETRY;
+        let allowed = RETRIES_MIN.max(u64::from(slots)) + of_requests;
+        let is_allowed = self.0.sum(|bin| bin.retries) < allowed;
         if is_allowed {
-            let bin = self.current(now);
+            let bin = self.0.at(now);
             bin.retries = bin.retries.saturating_add(1);
         }
         is_allowed
     }
-
-    fn current(&mut self, now: Timestamp) -> &mut Bin {
-        self.advance(now);
-        &mut self.bins[bin_of(self.second)]
-    }
-
-    fn advance(&mut self, now: Timestamp) {
-        let second = now.as_nanos() / BIN_NANOS;
-        let passed = second.saturating_sub(self.second).min(BINS);
-        for step in 0..passed {
-            self.bins[bin_of(second - step)] = Bin::default();
-        }
-        self.second = self.second.max(second);
-    }
-}
-
-fn bin_of(second: u64) -> usize {
-    // A remainder of ten fits any usize.
-    usize::try_from(second % BINS).unwrap_or(0)
 }
 
 #[cfg(test)]
