@@ -14,8 +14,7 @@ use inflight_core::scaling::{
 use super::model_rows::ModelRows;
 use crate::config::{
     self, AdmissionSettings, CloseWhen, Endpoints, FleetConfig, GatewaySettings, MeasuredSettings,
-    PolicySettings,
-    StaffingProfile, StepSettings,
+    PolicySettings, StaffingProfile, StepSettings,
 };
 use crate::endpoints::{self, Comings, Family, HealthSettings};
 use crate::gateway::{GatewayConfig, Limits, ModelRoute, SessionBy, Timeouts, UpstreamProtocol};

@@ -278,5 +278,9 @@ impl ProxyReading {
 
 /// Returns by how much a counter grew; one that fell started again from zero.
 pub(super) fn grown(before: f64, after: f64) -> f64 {
-    if after >= before { after - before } else { after }
+    if after >= before {
+        after - before
+    } else {
+        after
+    }
 }
