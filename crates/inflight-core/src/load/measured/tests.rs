@@ -285,7 +285,7 @@ fn executing(readings: &[(f64, Observation)], from: usize, to: usize) -> f64 {
 }
 
 #[test]
-fn one_server_that_is_not_read_makes_executing_neither_sag_nor_jump() {
+fn b30_one_server_that_is_not_read_makes_executing_neither_sag_nor_jump() {
     let readings = outage(|peer| peer == SERVER);
     for second in 10..110 {
         let mean = executing(&readings, second, second + 10);
