@@ -20,7 +20,7 @@ use inflight_core::{Decision, ReplicaId, Ticket, Timestamp};
 use slab::Slab;
 use tokio::sync::Notify;
 
-pub use board::{Board, DECISIONS_KEPT, DecisionCounts};
+pub use board::{Board, DECISIONS_KEPT, DecisionCounts, External};
 pub use permit::{Bound, Permit};
 pub use roster::{Member, Roster};
 pub use timings::Timings;

@@ -13,6 +13,7 @@ mod gateway_protocols;
 mod gateway_streams;
 mod gateway_upgrades;
 mod gateway_world;
+mod keda;
 mod process_target;
 mod product;
 mod serve;
