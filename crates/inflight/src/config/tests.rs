@@ -1,6 +1,7 @@
 //! What the configuration accepts, refuses and says about it.
 
 mod documents;
+mod measured;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
