@@ -13,3 +13,14 @@
 pub mod externalscaler {
     include!("generated/externalscaler.rs");
 }
+
+/// The gRPC health checking protocol.
+#[expect(
+    clippy::allow_attributes,
+    clippy::allow_attributes_without_reason,
+    unused_qualifications,
+    reason = "generated code"
+)]
+pub mod health {
+    include!("generated/grpc.health.v1.rs");
+}

@@ -25,7 +25,7 @@ use crate::clock::Clock;
 use crate::config::{Endpoints, FleetConfig, Target};
 use crate::control::Control;
 use crate::endpoints::{self, HealthSettings};
-use crate::fleet::{Board, Fleet, Member, Peers};
+use crate::fleet::{Board, External, Fleet, Member, Peers};
 use crate::gateway::{Gateway, GatewayConfig, SessionBy};
 use crate::ports::{FleetSettings, Order};
 use crate::sources::{PeerSource, PeersConfig};
@@ -39,6 +39,10 @@ const ORDERS_WAITING: usize = 16;
 /// Why a change is refused that would make the fleet another.
 const CANNOT_CHANGE: &str = "cannot change from or to `process` while the fleet runs: its replicas \
     would belong to nobody; restart inflight, or give the fleet another name";
+
+/// Why a change is refused that would leave nobody knowing how large the fleet is.
+const KEDA_CANNOT_CHANGE: &str = "cannot change from or to `keda` while the fleet runs: whoever \
+    sizes it then would not know how large it is; restart inflight, or give the fleet another name";
 
 /// Why a change is refused of what becomes of the replicas at our end.
 const ON_EXIT_CANNOT_CHANGE: &str = "cannot change while the fleet runs: its replicas were started \
@@ -93,6 +97,8 @@ struct Told {
     gateway: Option<GatewayConfig>,
     peers: Option<PeersConfig>,
     process: Option<ProcessConfig>,
+    /// What an autoscaler outside is told.
+    external: Option<External>,
     /// Where the replicas are that nobody here starts.
     endpoints: Option<endpoints::Settings>,
     health: Option<HealthSettings>,
@@ -124,9 +130,6 @@ impl Told {
         if config.measured.is_some() {
             anyhow::bail!("fleet {}: this source is not built yet", config.name);
         }
-        if let Target::Keda { .. } = config.target {
-            anyhow::bail!("fleet {}: target `keda` is not built yet", config.name);
-        }
         let rows = rows.with(&config.models)?;
         Ok(Self {
             control: wiring::settings(config, &rows)?,
@@ -137,6 +140,7 @@ impl Told {
                 Target::Process(settings) => Some(wiring::process(config, settings)?),
                 Target::Advise | Target::Keda { .. } => None,
             },
+            external: wiring::external(config),
             endpoints: wiring::endpoints(config),
             health: wiring::health(config),
             rows,
@@ -230,6 +234,9 @@ impl RunningFleet {
         let scaling = told.control.scaling.clone();
         story.started(&config.name, now, &scaling, current, past.is_some());
         let mut scaler = Scaler::new(scaling, now, current);
+        if told.external.is_some() {
+            scaler = scaler.sized_elsewhere();
+        }
         if let Some(past) = &past {
             scaler.restore(now, &past.scaler);
         }
@@ -263,6 +270,9 @@ impl RunningFleet {
         if told.process.is_some() != self.told.process.is_some() {
             anyhow::bail!("fleet {}: `target` {CANNOT_CHANGE}", config.name);
         }
+        if told.external.is_some() != self.told.external.is_some() {
+            anyhow::bail!("fleet {}: `target` {KEDA_CANNOT_CHANGE}", config.name);
+        }
         if told.keeps() != self.told.keeps() {
             anyhow::bail!(
                 "fleet {}: `target.process.on_exit` {ON_EXIT_CANNOT_CHANGE}",
@@ -280,6 +290,7 @@ impl RunningFleet {
         let is_same = told.control == self.told.control
             && told.gateway == self.told.gateway
             && told.process == self.told.process
+            && told.external == self.told.external
             && told.endpoints == self.told.endpoints
             && told.health == self.told.health;
         if is_same {
@@ -322,6 +333,7 @@ impl RunningFleet {
             board.policy = shown.policy;
             (board.slots, board.min, board.max) = (shown.slots, shown.min, shown.max);
             board.models = shown.models;
+            board.external = shown.external;
         }
         self.told = told;
         info!(fleet = config.name, "configuration changed");
@@ -484,6 +496,7 @@ fn board(config: &FleetConfig, rows: &ModelRows) -> Board {
         config.replicas_max,
     );
     board.models = rows.names();
+    board.external = wiring::external(config);
     board
 }
 
