@@ -119,7 +119,10 @@ impl Connections {
             *counts.entry(open.peer).or_insert(0) += 1;
         }
         let order = |(_, open): &(&Id, &Open)| {
-            (counts.get(&open.peer).copied(), Reverse(open.activity.last()))
+            (
+                counts.get(&open.peer).copied(),
+                Reverse(open.activity.last()),
+            )
         };
         self.open.iter().max_by_key(order).map(|(&id, _)| id)
     }

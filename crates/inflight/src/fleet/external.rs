@@ -77,7 +77,10 @@ impl Asked {
 
     /// Returns how often each question was asked, by its name.
     pub fn questions(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        QUESTIONS.map(|(_, name)| name).into_iter().zip(self.questions)
+        QUESTIONS
+            .map(|(_, name)| name)
+            .into_iter()
+            .zip(self.questions)
     }
 
     /// Returns how often there was no answer, by the reason's name.

@@ -24,19 +24,19 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
+use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::Service as _;
 use tonic::codegen::http::Response;
-use tonic::Status;
 
-use super::service::{STREAMS_PER_CONNECTION, Scaler};
+use super::service::Scaler;
 use crate::connections::{Activity, Connections};
 use crate::fleet::Roster;
 
 /// Connections at the same time; KEDA has one for all triggers, and probes come and go.
 const CONNECTIONS_MAX: usize = 32;
 /// Calls at once on one connection: all its streams, and questions beside them.
-const CALLS_PER_CONNECTION: u32 = 512 + STREAMS_PER_CONNECTION as u32;
+const CALLS_PER_CONNECTION: u32 = 2_560;
 /// Questions are a few hundred bytes.
 const QUESTION_BYTES_MAX: usize = 64 << 10;
 /// Headers of a call, which KEDA has few of.

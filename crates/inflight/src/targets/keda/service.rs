@@ -29,7 +29,7 @@ use crate::fleet::{Question, Roster, Unanswered};
 
 /// Streams that are open on one connection: KEDA opens two for a trigger, and has one connection for
 /// all of them. Fewer than the calls that a connection takes, so that questions always have room.
-pub(super) const STREAMS_PER_CONNECTION: usize = 2_048;
+const STREAMS_PER_CONNECTION: usize = 2_048;
 
 /// How often a stream looks at its fleet when nothing was decided: first requests, ages, a reload.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -293,7 +293,9 @@ impl Health for Scaler {
         let service = request.into_inner().service;
         let status = self.health(&service).ok_or_else(|| {
             let name = shown(&service);
-            Status::not_found(format!("service is {name}, allowed is \"\", {SCALER:?} or a fleet"))
+            Status::not_found(format!(
+                "service is {name}, allowed is \"\", {SCALER:?} or a fleet"
+            ))
         })?;
         Ok(Response::new(health(status)))
     }
@@ -306,7 +308,9 @@ impl Health for Scaler {
         let (scaler, watch) = (self.clone(), self.watch(None)?);
         let look = move || {
             let status = scaler.health(&service);
-            Ok(Some(health(status.unwrap_or(ServingStatus::ServiceUnknown))))
+            Ok(Some(health(
+                status.unwrap_or(ServingStatus::ServiceUnknown),
+            )))
         };
         Ok(Response::new(follow(watch, look)))
     }

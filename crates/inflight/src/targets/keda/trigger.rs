@@ -83,7 +83,10 @@ impl Trigger {
     ///
     /// # Errors
     /// A value is out of its range, or changes nothing under the fleet's policy.
-    pub(super) fn new(fleet: Arc<Fleet>, metadata: &HashMap<String, String>) -> Result<Self, Status> {
+    pub(super) fn new(
+        fleet: Arc<Fleet>,
+        metadata: &HashMap<String, String>,
+    ) -> Result<Self, Status> {
         let (policy, configured) = {
             let board = fleet.board();
             let configured = board.external.map_or(1.0, |own| own.target);
