@@ -289,7 +289,7 @@ fn b35_a_fleet_that_somebody_else_sizes_is_found_by_the_first_readings() {
         for (second, ready) in (0..60).step_by(2).zip((1..=7).chain(std::iter::repeat(7))) {
             scaler.observe(at(second), &Reading::ready(ready).at(second));
             let decision = scaler.decide(at(second));
-            let ready = Replicas::new(ready);
+            let ready = Replicas::from_len(ready);
             assert!(decision.desired >= ready, "at {second}: {decision}");
         }
         // Nothing is in flight, and that is known for a whole window.

@@ -132,10 +132,12 @@ fn read(trigger: &Trigger) -> Result<Reading, Status> {
 }
 
 fn reason(status: &Status) -> Unanswered {
-    match status.code() {
-        Code::Unavailable => Unanswered::Unknown,
-        Code::ResourceExhausted => Unanswered::Full,
-        _ => Unanswered::Invalid,
+    if status.code() == Code::Unavailable {
+        Unanswered::Unknown
+    } else if status.code() == Code::ResourceExhausted {
+        Unanswered::Full
+    } else {
+        Unanswered::Invalid
     }
 }
 
