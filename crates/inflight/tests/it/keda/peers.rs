@@ -1,5 +1,7 @@
 //! Peers that hang, ask for too much or talk nonsense, and take nothing away from others.
 
+use std::sync::Arc;
+
 use inflight_proto::externalscaler::external_scaler_client::ExternalScalerClient;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -7,6 +9,7 @@ use tokio::time::timeout;
 use tonic::Code;
 
 use super::{PATIENCE, World, connected, object, occupied};
+use crate::gateway_world::eventually;
 
 #[tokio::test]
 async fn b25_peers_that_connect_and_say_nothing_take_nobody_elses_answers() {
@@ -90,6 +93,9 @@ async fn streams_are_bounded_and_leave_room_for_questions() {
 async fn b79_connections_of_triggers_that_were_built_anew_are_gone() {
     let mut world = World::start(&["triton"], "occupancy", 2.0).await;
     world.decide(4, occupied(6.6), Vec::new());
+    // Every connection and every stream has a share of it.
+    world.metric(&[]).await.unwrap();
+    let shares = Arc::strong_count(&world.roster);
     for _ in 0..200 {
         let mut client = ExternalScalerClient::new(connected(world.address).await);
         client.stream_is_active(object(&[])).await.unwrap();
@@ -97,5 +103,6 @@ async fn b79_connections_of_triggers_that_were_built_anew_are_gone() {
     }
     let asked = world.fleets[0].board().asked;
     assert!(asked.questions().any(|it| it == ("stream_is_active", 200)));
+    eventually(|| Arc::strong_count(&world.roster) <= shares).await;
     assert_eq!(world.metric(&[]).await.unwrap(), (7, 6.6));
 }
