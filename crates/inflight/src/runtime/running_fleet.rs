@@ -225,10 +225,14 @@ impl RunningFleet {
         fleet.board().is_listening = true;
         let found = orphans.iter().filter(|orphan| orphan.is_live()).count();
         let current = match &config.endpoints {
-            Endpoints::Static(addresses) => Replicas::from_len(addresses.len()),
-            Endpoints::Dns { .. } | Endpoints::Target | Endpoints::Elsewhere => {
-                config.replicas_min.max(Replicas::from_len(found))
+            // Where somebody else sizes the fleet, those that are ready tell.
+            Endpoints::Static(addresses) if told.external.is_none() => {
+                Replicas::from_len(addresses.len())
             }
+            Endpoints::Static(_)
+            | Endpoints::Dns { .. }
+            | Endpoints::Target
+            | Endpoints::Elsewhere => config.replicas_min.max(Replicas::from_len(found)),
         };
         let (replicas, link) = RunningReplicas::start(&fleet, &told, orphans, host);
         let scaling = told.control.scaling.clone();
