@@ -278,26 +278,6 @@ fn b35_a_restarted_scaler_never_goes_below_the_size_it_found_until_a_window_is_f
 }
 
 #[test]
-fn b35_a_fleet_that_somebody_else_sizes_is_found_by_the_first_readings() {
-    for policy in [
-        concurrency(),
-        Policy::Occupancy(OccupancyConfig::new(1.0, MINUTE).unwrap()),
-    ] {
-        let config = ScalingConfig::new(policy, bounds(0, 100), Slots::new(10).unwrap());
-        let mut scaler = scaler(config, 0).sized_elsewhere();
-        // At first the source has not found all of them.
-        for (second, ready) in (0..60).step_by(2).zip((1..=7).chain(std::iter::repeat(7))) {
-            scaler.observe(at(second), &Reading::ready(ready).at(second));
-            let decision = scaler.decide(at(second));
-            let ready = Replicas::from_len(ready);
-            assert!(decision.desired >= ready, "at {second}: {decision}");
-        }
-        // Nothing is in flight, and that is known for a whole window.
-        assert!(steady(&mut scaler, 60, 300, &Reading::ready(7)) < 7);
-    }
-}
-
-#[test]
 fn b35_a_restarted_scaler_grows_at_once() {
     let config = ScalingConfig::new(concurrency(), bounds(1, 100), Slots::new(10).unwrap());
     let mut scaler = scaler(config, 7);
