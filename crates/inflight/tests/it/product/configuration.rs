@@ -70,18 +70,20 @@ fn a_fleet_that_was_removed_comes_back_once_its_replicas_are_gone_and_is_never_t
         "a replica",
     );
     let gateway = instance.gateway(0);
-    let client = thread::spawn(move || get(gateway, "/?work=3s", PATIENCE).unwrap().0);
+    let client = thread::spawn(move || get(gateway, "/?work=8s", PATIENCE).unwrap().0);
     wait_until(
         || instance.fleet("hello")["load"]["in_flight"] == 1.0,
         "one in flight",
     );
 
     instance.rewrite(&configuration(&keys[1..]));
+    instance.signal(Signal::HUP);
     wait_until(
         || instance.said().contains("fleet was removed"),
         "the removal",
     );
     instance.rewrite(&configuration(&keys));
+    instance.signal(Signal::HUP);
     wait_until(|| refusals(&instance) == 1, "the refusal");
     assert!(instance.said().contains("still drains"));
     assert_eq!(client.join().unwrap(), 200);
