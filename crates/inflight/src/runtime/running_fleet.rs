@@ -28,7 +28,7 @@ use crate::endpoints::{self, HealthSettings};
 use crate::fleet::{Board, External, Fleet, Member, Peers};
 use crate::gateway::{Gateway, GatewayConfig, SessionBy};
 use crate::ports::{FleetSettings, Order};
-use crate::sources::{PeerSource, PeersConfig};
+use crate::sources::{MeasuredConfig, MeasuredSource, PeerSource, PeersConfig};
 use crate::story::Story;
 use crate::targets::process::{Orphan, ProcessConfig, ProcessHost};
 use replicas::RunningReplicas;
@@ -52,8 +52,8 @@ const HEALTH_CANNOT_CHANGE: &str = "cannot be switched on or off while the fleet
     inflight, or give the fleet another name";
 
 /// Why a change is refused of who measures the load.
-const SOURCE_CANNOT_CHANGE: &str = "cannot gain or lose its `gateway`, nor change `inflight` or the \
-    models that are read by it, while the fleet runs: restart inflight, or give the fleet another \
+const SOURCE_CANNOT_CHANGE: &str = "cannot gain or lose its `gateway`, nor change from or to another \
+    kind of source, nor `inflight` or the models that are read by it, while the fleet runs: restart inflight, or give the fleet another \
     name";
 
 /// A fleet that is ready to be started: nothing about it can fail any more.
@@ -96,6 +96,8 @@ struct Told {
     /// `None` where the load is measured elsewhere only.
     gateway: Option<GatewayConfig>,
     peers: Option<PeersConfig>,
+    /// What measures it beside gateways.
+    measured: Option<MeasuredConfig>,
     process: Option<ProcessConfig>,
     /// What an autoscaler outside is told.
     external: Option<External>,
@@ -127,15 +129,13 @@ struct RunningGateway {
 
 impl Told {
     fn new(config: &FleetConfig, rows: &ModelRows) -> anyhow::Result<Self> {
-        if config.measured.is_some() {
-            anyhow::bail!("fleet {}: this source is not built yet", config.name);
-        }
         let rows = rows.with(&config.models)?;
         Ok(Self {
             control: wiring::settings(config, &rows)?,
             gateway: (config.gateway.as_ref())
                 .map(|settings| wiring::gateway(config, settings, &rows)),
             peers: wiring::peers(config),
+            measured: wiring::measured(config)?,
             process: match &config.target {
                 Target::Process(settings) => Some(wiring::process(config, settings)?),
                 Target::Advise | Target::Keda { .. } => None,
@@ -219,13 +219,17 @@ impl RunningFleet {
         if past.is_none() || told.session() == Some(&SessionBy::Address) {
             gate.on_restart(now);
         }
+        let peers = match &told.measured {
+            Some(measured) => Some(Peers::measured(measured.measured_by())),
+            None => (told.peers.as_ref()).map(|_| Peers::new(instance, config.models.len())),
+        };
         let fleet = Fleet::with_sources(
             &config.name,
             clock,
             gate,
             board(&config, &told.rows),
             gateway.is_some(),
-            (told.peers.as_ref()).map(|_| Peers::new(instance, config.models.len())),
+            peers,
         );
         fleet.board().is_listening = true;
         let found = orphans.iter().filter(|orphan| orphan.is_live()).count();
@@ -258,10 +262,7 @@ impl RunningFleet {
             control: Part::start("a control loop", |stop| control.run(orders_taken, stop)),
             gateway: gateway.map(|bound| start_gateway(bound, Arc::clone(&fleet))),
             former: JoinSet::new(),
-            source: told.peers.clone().map(|peers| {
-                let source = PeerSource::new(Arc::clone(&fleet), peers);
-                Part::start("a source", |stop| source.run(stop))
-            }),
+            source: start_source(&fleet, &told),
             replicas,
             told,
             member: Member { fleet, orders },
@@ -288,13 +289,17 @@ impl RunningFleet {
         if told.health.is_some() != self.told.health.is_some() {
             anyhow::bail!("`health` {HEALTH_CANNOT_CHANGE}");
         }
-        if told.gateway.is_some() != self.told.gateway.is_some() || told.peers != self.told.peers {
+        if told.gateway.is_some() != self.told.gateway.is_some()
+            || told.peers != self.told.peers
+            || told.measured.is_some() != self.told.measured.is_some()
+        {
             anyhow::bail!("`source` {SOURCE_CANNOT_CHANGE}");
         }
         let listen = |told: &Told| told.gateway.as_ref().map(|gateway| gateway.listen);
         let is_elsewhere = listen(&told) != listen(&self.told);
         let is_same = told.control == self.told.control
             && told.gateway == self.told.gateway
+            && told.measured == self.told.measured
             && told.process == self.told.process
             && told.external == self.told.external
             && told.endpoints == self.told.endpoints
@@ -341,6 +346,9 @@ impl RunningFleet {
             board.models = shown.models;
             board.external = shown.external;
         }
+        if told.measured != self.told.measured {
+            self.restart_source(&told).await;
+        }
         self.told = told;
         info!(fleet = config.name, "configuration changed");
         while let Some(ended) = self.former.try_join_next() {
@@ -353,6 +361,20 @@ impl RunningFleet {
         if let Some(former) = self.gateway.replace(gateway) {
             self.former.spawn(former.part.end());
         }
+    }
+
+    /// Measures otherwise from here on; the windows keep what was measured.
+    async fn restart_source(&mut self, told: &Told) {
+        let fleet = &self.member.fleet;
+        if let Some(source) = self.source.take()
+            && let Err(failure) = source.end().await
+        {
+            error!(fleet = fleet.name(), %failure, "a former source failed");
+        }
+        if let (Some(peers), Some(measured)) = (fleet.peers(), &told.measured) {
+            peers.measure_by(measured.measured_by());
+        }
+        self.source = start_source(fleet, told);
     }
 
     async fn configure_control(&self, told: &Told) {
@@ -504,6 +526,16 @@ fn board(config: &FleetConfig, rows: &ModelRows) -> Board {
     board.models = rows.names();
     board.external = wiring::external(config);
     board
+}
+
+fn start_source(fleet: &Arc<Fleet>, told: &Told) -> Option<Part> {
+    let name = "a source";
+    if let Some(measured) = told.measured.clone() {
+        let source = MeasuredSource::new(Arc::clone(fleet), measured);
+        return Some(Part::start(name, |stop| source.run(stop)));
+    }
+    let source = PeerSource::new(Arc::clone(fleet), told.peers.clone()?);
+    Some(Part::start(name, |stop| source.run(stop)))
 }
 
 fn start_gateway(bound: Bound, fleet: Arc<Fleet>) -> RunningGateway {

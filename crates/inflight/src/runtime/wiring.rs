@@ -12,15 +12,15 @@ use inflight_core::scaling::{
 
 use super::model_rows::ModelRows;
 use crate::config::{
-    self, AdmissionSettings, CloseWhen, Endpoints, FleetConfig, GatewaySettings, PolicySettings,
-    StaffingProfile, StepSettings, Target,
+    self, AdmissionSettings, CloseWhen, Endpoints, FleetConfig, GatewaySettings, MeasuredSettings,
+    PolicySettings, ServerKind, StaffingProfile, StepSettings, Target,
 };
 use crate::endpoints::{self, Comings, Family, HealthSettings};
 use crate::fleet::External;
 use crate::gateway::{GatewayConfig, Limits, ModelRoute, SessionBy, Timeouts, UpstreamProtocol};
 use crate::ports::FleetSettings;
 use crate::probe::Probe;
-use crate::sources::PeersConfig;
+use crate::sources::{MeasuredConfig, PeersConfig};
 use crate::story::journal::JournalConfig;
 use crate::targets::process::{ProcessConfig, ProcessSettings};
 
@@ -139,6 +139,24 @@ pub(super) fn peers(fleet: &FleetConfig) -> Option<PeersConfig> {
     })
 }
 
+/// Returns what measures a fleet beside gateways, if anything does.
+pub(super) fn measured(fleet: &FleetConfig) -> anyhow::Result<Option<MeasuredConfig>> {
+    Ok(match fleet.measured.clone() {
+        None => None,
+        Some(MeasuredSettings::Envoy(envoy)) => Some(MeasuredConfig {
+            servers: envoy.backend.clone(),
+            envoy: Some(envoy),
+        }),
+        Some(MeasuredSettings::Vllm(servers)) => Some(MeasuredConfig {
+            envoy: None,
+            servers,
+        }),
+        Some(MeasuredSettings::Prometheus(_)) => {
+            anyhow::bail!("fleet {}: source `prometheus` is not built yet", fleet.name)
+        }
+    })
+}
+
 /// Returns what a fleet's control loop keeps.
 pub(super) fn settings(fleet: &FleetConfig, rows: &ModelRows) -> anyhow::Result<FleetSettings> {
     Ok(FleetSettings {
@@ -157,7 +175,11 @@ fn scaling(fleet: &FleetConfig, rows: &ModelRows) -> anyhow::Result<ScalingConfi
             profile: StaffingProfile::Latency,
         } => Policy::Staffing(StaffingConfig::latency()),
         PolicySettings::Occupancy { threshold, window } => {
-            Policy::Occupancy(OccupancyConfig::new(threshold, window)?)
+            let config = OccupancyConfig::new(threshold, window)?;
+            Policy::Occupancy(match cache_target(fleet) {
+                Some(target) => config.with_filled_target(target)?,
+                None => config,
+            })
         }
         PolicySettings::Concurrency {
             utilization,
@@ -194,6 +216,19 @@ fn scaling(fleet: &FleetConfig, rows: &ModelRows) -> anyhow::Result<ScalingConfi
         freshness: FRESHNESS,
         slots: rows.slots(),
     })
+}
+
+/// Returns how full the memory for requests may be of servers that tell it.
+fn cache_target(fleet: &FleetConfig) -> Option<f64> {
+    let servers = match fleet.measured.as_ref()? {
+        MeasuredSettings::Envoy(envoy) => &envoy.backend,
+        MeasuredSettings::Vllm(servers) => servers,
+        MeasuredSettings::Prometheus(_) => return None,
+    };
+    match servers.kind {
+        ServerKind::Vllm { cache_target, .. } => cache_target,
+        ServerKind::Triton { .. } | ServerKind::Custom(_) => None,
+    }
 }
 
 fn step(settings: Option<StepSettings>) -> StepLimit {

@@ -52,6 +52,7 @@ pub(super) fn observation(observation: &load::Observation) -> wire::Observation 
             .map(|&span| nanos(span))
             .collect(),
         metric: float(&observation.metric),
+        filled: float(&observation.filled),
         is_partial: observation.is_partial,
     }
 }
@@ -83,6 +84,7 @@ pub fn observation_of(line: &wire::Observation) -> Result<load::Observation, Unr
             .map(|&span| Duration::from_nanos(span))
             .collect(),
         metric: float_of(line.metric)?,
+        filled: float_of(line.filled)?,
         is_partial: line.is_partial,
     })
 }
@@ -390,6 +392,7 @@ fn policy(policy: &scaling::Policy) -> wire::Policy {
         scaling::Policy::Occupancy(config) => wire::Policy::Occupancy {
             threshold: config.threshold(),
             window: nanos(config.window()),
+            filled_target: config.filled_target(),
         },
         scaling::Policy::Concurrency(config) => wire::Policy::Concurrency {
             utilization: config.utilization(),
@@ -435,9 +438,17 @@ fn policy_of(line: &wire::Policy) -> Result<scaling::Policy, Unreadable> {
             };
             scaling::Policy::Staffing(config)
         }
-        wire::Policy::Occupancy { threshold, window } => scaling::Policy::Occupancy(
-            OccupancyConfig::new(*threshold, Duration::from_nanos(*window))?,
-        ),
+        wire::Policy::Occupancy {
+            threshold,
+            window,
+            filled_target,
+        } => scaling::Policy::Occupancy({
+            let config = OccupancyConfig::new(*threshold, Duration::from_nanos(*window))?;
+            match filled_target {
+                Some(target) => config.with_filled_target(*target)?,
+                None => config,
+            }
+        }),
         wire::Policy::Concurrency {
             utilization,
             peak,
