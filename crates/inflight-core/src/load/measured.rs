@@ -95,7 +95,6 @@ impl Measured {
     /// Takes what a server told at `at`; what is older than its latest reading changes nothing.
     /// Tells whether it was one server: where several answer at one address in turn, counters fall
     /// again and again, and nothing can be made of them.
-    #[must_use]
     pub fn on_server(&mut self, at: Timestamp, peer: PeerId, reading: &ServerReading) -> bool {
         self.servers.on_reading(at, peer, reading)
     }

@@ -4,12 +4,13 @@
 use std::time::Duration;
 
 use inflight_core::load::{
-    Estimator, Measured, MeasuredBy, Patience, PeerId, ProxyReading, ServerReading, ServerSeries,
+    Estimator, Measured, MeasuredBy, Missing, Patience, PeerId, ProxyReading, ReplicaView,
+    ServerReading, ServerSeries, Term,
 };
 use inflight_core::scaling::{Bounds, OccupancyConfig, Policy, Scaler, ScalingConfig};
 use inflight_core::{Replicas, Slots};
 
-use crate::driver::reading::at;
+use crate::driver::reading::{Reading, at};
 
 /// What is in flight at each proxy, what each server executes, how many replicas are healthy, what
 /// is needed and how many replicas that is with 2 for each.
@@ -31,11 +32,14 @@ const ROWS: &[Row] = &[
     (&[16.0], &[4.0, 4.0, 4.0], 4, 4.0, 2),
 ];
 
-fn scaler() -> Scaler {
+fn policy() -> OccupancyConfig {
+    OccupancyConfig::new(2.0, Duration::from_secs(60)).unwrap()
+}
+
+fn scaler(policy: OccupancyConfig, current: u32) -> Scaler {
     let bounds = Bounds::new(Replicas::ZERO, Replicas::new(100)).unwrap();
-    let policy = OccupancyConfig::new(2.0, Duration::from_secs(60)).unwrap();
     let config = ScalingConfig::new(Policy::Occupancy(policy), bounds, Slots::ONE);
-    Scaler::new(config, at(0), Replicas::ZERO)
+    Scaler::new(config, at(0), Replicas::new(current))
 }
 
 fn run(row: &Row, executing_by: Estimator) -> (f64, u32) {
@@ -54,7 +58,7 @@ fn run(row: &Row, executing_by: Estimator) -> (f64, u32) {
     servers
         .iter()
         .for_each(|&(peer, _)| joined.add_server(peer));
-    let mut scaler = scaler();
+    let mut scaler = scaler(policy(), 0);
     for second in 0..=120_u32 {
         let now = at(second.into());
         for &(peer, &active) in &proxies {
@@ -102,4 +106,50 @@ fn a_fleet_behind_proxies_needs_what_the_rule_says_by_either_estimator() {
             assert_eq!(wanted, size, "{row:?}");
         }
     }
+}
+
+#[test]
+fn b35_a_scaler_that_others_tell_how_many_there_are_begins_with_these() {
+    let mut scaler = scaler(policy(), 1);
+    scaler.observe(at(0), &Reading::nothing());
+    assert_eq!(scaler.decide(at(0)).desired, Replicas::new(1));
+    let load = Reading {
+        in_flight: 14.0,
+        executing: 7.0,
+        replicas: ReplicaView::Ready(Term::exact(Replicas::new(7))),
+        ..Reading::ready(7)
+    };
+    for second in (2..60).step_by(2) {
+        scaler.observe(at(second), &load.at(second));
+        let decision = scaler.decide(at(second));
+        assert_eq!(
+            decision.desired,
+            Replicas::new(7),
+            "at {second}: {decision}"
+        );
+    }
+}
+
+#[test]
+fn the_larger_of_both_wishes_counts_and_unknown_memory_shrinks_nothing() {
+    let policy = policy().with_filled_target(0.8).unwrap();
+    let load = Reading {
+        in_flight: 4.0,
+        executing: 4.0,
+        ..Reading::ready(2)
+    };
+    let run = |filled: Term<f64>, current: u32| {
+        let mut scaler = scaler(policy, current);
+        let mut size = 0;
+        for second in (0..900).step_by(2) {
+            let mut observation = load.at(second);
+            observation.filled = filled;
+            scaler.observe(at(second), &observation);
+            size = scaler.decide(at(second)).desired.get();
+        }
+        size
+    };
+    assert_eq!(run(Term::exact(0.1), 6), 1);
+    assert_eq!(run(Term::exact(3.9), 2), 5);
+    assert_eq!(run(Term::Unknown(Missing::NeverRead), 6), 6);
 }

@@ -104,7 +104,7 @@ fn source(instance: &Instance, kind: &str) -> Value {
 }
 
 #[test]
-fn a_fleet_behind_envoy_wakes_grows_and_keeps_its_size_while_envoy_is_gone() {
+fn b15_a_fleet_behind_envoy_wakes_grows_and_keeps_its_size_while_envoy_is_gone() {
     let (proxy, server) = (Page::start(envoy(0, 0, 0)), Page::start(triton()));
     let instance = Instance::start(&[fleet(&proxy, &server, "c")]);
     let is_known = |instance: &Instance| {
