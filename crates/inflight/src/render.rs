@@ -37,3 +37,6 @@ pub enum RenderError {
         error: QueryError,
     },
 }
+
+#[cfg(test)]
+mod tests;
