@@ -1,5 +1,6 @@
 //! Judges queries by their grammar.
 
+use promql_parser::label::Matchers;
 use promql_parser::parser::token::{T_BOTTOMK, T_COUNT_VALUES, T_LIMIT_RATIO, T_LIMITK, T_TOPK};
 use promql_parser::parser::value::ValueType;
 use promql_parser::parser::{AggregateExpr, Call, Expr, parse};
@@ -68,7 +69,7 @@ pub(super) fn laid_out(query: &str) -> Result<String, QueryError> {
     Ok(if is_same { text } else { query.to_owned() })
 }
 
-/// Takes brackets off what holds together without them.
+/// Takes brackets off what holds together without them, and sorts labels as they are printed.
 fn unwrap_calls(expression: &mut Expr) {
     let holds_together = |inner: &Expr| {
         matches!(
@@ -92,12 +93,14 @@ fn unwrap_calls(expression: &mut Expr) {
             unwrap_calls(&mut both.rhs);
         }
         Expr::Call(call) => (call.args.args.iter_mut()).for_each(|argument| unwrap_calls(argument)),
-        Expr::NumberLiteral(_)
-        | Expr::StringLiteral(_)
-        | Expr::VectorSelector(_)
-        | Expr::MatrixSelector(_)
-        | Expr::Extension(_) => {}
+        Expr::VectorSelector(series) => sort_labels(&mut series.matchers),
+        Expr::MatrixSelector(series) => sort_labels(&mut series.vs.matchers),
+        Expr::NumberLiteral(_) | Expr::StringLiteral(_) | Expr::Extension(_) => {}
     }
+}
+
+fn sort_labels(labels: &mut Matchers) {
+    labels.matchers.sort_by_key(ToString::to_string);
 }
 
 /// Tells whether a vector can have one row without labels at most.

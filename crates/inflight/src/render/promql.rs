@@ -182,10 +182,16 @@ fn gate(fleet: &FleetConfig) -> String {
         .map(|admission| {
             format!(
                 "# Refuse new clients above {}, let them in again below {}.\n",
-                admission.threshold, admission.reopen
+                number(admission.threshold),
+                number(admission.reopen)
             )
         })
         .unwrap_or_default()
+}
+
+/// Spells a number for people, without what rounding left at its end.
+pub(super) fn number(value: f64) -> f64 {
+    (value * 1e6).round() / 1e6
 }
 
 fn own(fleet: &FleetConfig, number: &Number, query: &str) -> String {
