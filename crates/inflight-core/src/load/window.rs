@@ -136,9 +136,11 @@ impl History {
         for (model, load) in self.models.iter_mut().zip(&observation.models) {
             activity = activity.and(model.observe(now, load));
         }
-        if let Term::Known { value, .. } = observation.metric {
+        if activity == Activity::Unknown
+            && let Some(metric) = observation.metric.known()
+        {
             // A source of the user's own number knows of nothing else that goes on.
-            activity = if value > 0.0 {
+            activity = if metric > 0.0 {
                 Activity::Busy
             } else {
                 Activity::Idle
