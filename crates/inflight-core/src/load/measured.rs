@@ -143,9 +143,6 @@ impl Measured {
         let mut joined = observation(proxied.in_flight, proxied.arrivals, &load);
         joined.replicas = ReplicaView::Ready(proxied.healthy);
         joined.is_partial |= proxied.is_partial;
-        if let (Term::Unknown(_), Some(model)) = (load.completions, joined.models.first_mut()) {
-            model.completions = proxied.completions;
-        }
         joined
     }
 }

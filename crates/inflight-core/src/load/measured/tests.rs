@@ -131,8 +131,8 @@ fn the_time_of_completed_requests_is_a_choice_and_says_so() {
 fn requests_that_a_proxy_refused_are_added_by_littles_law() {
     let mut joined = joined(1, 1);
     let reading = |second: f64| ProxyReading {
-        // 20 in flight and 10 completed a second: two seconds each. 5 more a second are refused.
-        completions: 10.0 * second,
+        // 20 in flight and 10 let in a second: two seconds each. 5 more a second are refused.
+        arrivals: 10.0 * second,
         refused: 5.0 * second,
         ..proxy(20.0, 1)
     };
