@@ -104,7 +104,7 @@ fn what_is_no_query_is_told_by_its_key_and_not_printed() {
     }
 }
 
-const FLEETS: &str = "\
+const FLEETS: &str = "
   - name: triton
     replicas: { min: 1, max: 10 }
     source:

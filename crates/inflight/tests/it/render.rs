@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use inflight::config::{Config, FleetConfig, Surroundings};
 use inflight::render::{Consumer, Selector, query};
@@ -217,5 +218,119 @@ fn the_queries_give_the_words_value_for_every_row_and_nothing_for_what_is_unknow
         let file = json!({"rule_files": [], "evaluation_interval": "15s", "tests": tests});
         fs::write(folder.0.join("rows.yaml"), file.to_string()).unwrap();
         agrees(&tool, &folder.0, &["test", "rules", "rows.yaml"]);
+    }
+}
+
+const FLEETS: &str = "\
+version: 1
+fleets:
+  - name: triton
+    replicas: { min: 1, max: 10 }
+    source:
+      envoy:
+        admin: ['http://e1:9901', 'http://e2:9901']
+        cluster: \"gr\\\"pc\"
+        backend: { triton: { dns: 'http://triton:8002/metrics?a=b%26c', models: [a, 'b|c'] } }
+    target: { keda: { listen: 127.0.0.1:9443 } }
+  - name: vllm
+    replicas: { min: 1, max: 4 }
+    source: { vllm: { metrics: ['http://v1:8000'], cache_target: 0.8 } }
+  - name: hello
+    slots: 2
+    replicas: { min: 0, max: 8 }
+    source: { gateway: { listen: '127.0.0.1:8080' } }
+    endpoints: { static: ['10.0.0.1:80'] }
+  - name: own
+    replicas: { min: 1, max: 5 }
+    source: { prometheus: { url: 'http://p:9090', query: \"sum(queue{a=\\\"b\\\"})\\n/ 2 # half\" } }
+    scaling: { target: 50 }
+";
+
+/// Runs the command in a folder with the fleets above; returns its exit code and what it said.
+fn rendered(folder: &Folder, arguments: &[&str]) -> (Option<i32>, String, String) {
+    fs::write(folder.0.join("inflight.yaml"), FLEETS).unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_inflight"))
+        .current_dir(&folder.0)
+        .arg("render")
+        .args(arguments)
+        .output()
+        .unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (
+        output.status.code(),
+        text(output.stdout),
+        text(output.stderr),
+    )
+}
+
+#[test]
+fn prometheus_takes_the_scrape_configuration_and_the_rules() {
+    let folder = Folder::new("render-rules");
+    let files = [
+        ("prometheus.yaml", &["prometheus"][..]),
+        ("inflight.rules.yaml", &["prometheus", "--rules"]),
+    ];
+    for (file, arguments) in files {
+        let (code, text, said) = rendered(&folder, arguments);
+        assert_eq!(code, Some(0), "{said}");
+        fs::write(folder.0.join(file), text).unwrap();
+    }
+    let Some(tool) = promtool() else {
+        return;
+    };
+    agrees(&tool, &folder.0, &["check", "rules", "inflight.rules.yaml"]);
+    // With the rules that it names.
+    agrees(&tool, &folder.0, &["check", "config", "prometheus.yaml"]);
+}
+
+#[test]
+fn results_go_to_one_stream_warnings_to_the_other_and_what_is_wrong_ends_with_2() {
+    let folder = Folder::new("render-command");
+    let (code, text, said) = rendered(&folder, &["promql", "--fleet", "own", "--only", "scaler"]);
+    assert_eq!(
+        (code, text.as_str(), said.as_str()),
+        (Some(0), "sum(queue{a=\"b\"})\n/ 2 # half\n", "")
+    );
+    let (code, text, said) = rendered(
+        &folder,
+        &["keda", "--fleet", "triton", "--target", "StatefulSet/t"],
+    );
+    assert_eq!(code, Some(0), "{said}");
+    assert!(
+        text.contains("kind: \"StatefulSet\"") && text.contains("external-push"),
+        "{text}"
+    );
+    assert!(
+        said.starts_with("warning: fleet triton: KEDA is told to ask inflight.default:9443"),
+        "{said}"
+    );
+    for (arguments, why) in [
+        (
+            &["promql", "--fleet", "nobody"][..],
+            "there is no fleet `nobody`, allowed is triton, vllm",
+        ),
+        (
+            &["promql", "--only", "gate"],
+            "--fleet says which one: triton, vllm",
+        ),
+        (
+            &["promql", "--selector", "a=\"b\"} or x{c=\"d\""],
+            "is not a list such as release=",
+        ),
+        (&["promql", "-c", "no-such.yaml"], "no-such.yaml"),
+        (
+            &["keda", "--namespace", "A b"],
+            "Kubernetes takes for a name",
+        ),
+        (&["keda", "--target", "t"], "--fleet says which one"),
+        (&["helm"], "unrecognized subcommand"),
+    ] {
+        let (code, text, said) = rendered(&folder, arguments);
+        assert_eq!(
+            (code, text.as_str()),
+            (Some(2), ""),
+            "{arguments:?}: {said}"
+        );
+        assert!(said.contains(why), "{said}");
     }
 }
