@@ -8,8 +8,9 @@ use promql_parser::parser::value::ValueType;
 use promql_parser::parser::{AggregateExpr, Call, Expr, VectorSelector, parse};
 use promql_parser::util::{ExprVisitor, walk_expr};
 
-/// The deepest brackets: the parser and its tree recurse.
+/// The deepest brackets and the most operators: what walks the parser's tree recurses.
 const DEPTH_MAX: usize = 100;
+const OPERATORS_MAX: usize = 500;
 
 /// Why a text is no query.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -17,9 +18,11 @@ pub enum QueryError {
     /// It is not in the language.
     #[error("{0}")]
     Grammar(String),
-    /// It is too deep.
-    #[error("its brackets are more than {DEPTH_MAX} deep")]
-    Depth,
+    /// It is too large.
+    #[error(
+        "its brackets are more than {DEPTH_MAX} deep, or it has more than {OPERATORS_MAX} operators"
+    )]
+    Size,
     /// It gives a span of values, or a text.
     #[error("it gives neither a vector nor a number")]
     Kind,
@@ -38,18 +41,7 @@ pub(super) enum Rows {
 
 /// Judges a query, and tells what it gives.
 pub(super) fn judge(query: &str) -> Result<Rows, QueryError> {
-    // Brackets in texts count as well: no real query comes near.
-    let mut depth: usize = 0;
-    for c in query.chars() {
-        match c {
-            '(' | '{' | '[' => depth += 1,
-            ')' | '}' | ']' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        if depth > DEPTH_MAX {
-            return Err(QueryError::Depth);
-        }
-    }
+    check_size(query)?;
     let expression = parse(query).map_err(QueryError::Grammar)?;
     match expression.value_type() {
         ValueType::Scalar => Ok(Rows::Scalar),
@@ -57,6 +49,50 @@ pub(super) fn judge(query: &str) -> Result<Rows, QueryError> {
         ValueType::Vector => Ok(Rows::Many),
         ValueType::Matrix | ValueType::String => Err(QueryError::Kind),
     }
+}
+
+/// Refuses what no real query comes near. Texts and comments do not count.
+fn check_size(query: &str) -> Result<(), QueryError> {
+    let (mut depth, mut operators) = (0_usize, 0_usize);
+    let mut rest = query;
+    while let Some(c) = rest.chars().next() {
+        let after = &rest[c.len_utf8()..];
+        let word = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        rest = match c {
+            '"' | '\'' | '`' => text_end(after, c),
+            '#' => after.split_once('\n').map_or("", |(_, next)| next),
+            c if c.is_ascii_alphanumeric() || c == '_' => {
+                let (word, next) = rest.split_at(word.unwrap_or(rest.len()));
+                let is_operator = ["and", "or", "unless"].contains(&&*word.to_ascii_lowercase());
+                operators += usize::from(is_operator);
+                next
+            }
+            c => {
+                match c {
+                    '(' | '{' | '[' => depth += 1,
+                    ')' | '}' | ']' => depth = depth.saturating_sub(1),
+                    c => operators += usize::from("+-*/%^=<>!".contains(c)),
+                }
+                after
+            }
+        };
+        if depth > DEPTH_MAX || operators > OPERATORS_MAX {
+            return Err(QueryError::Size);
+        }
+    }
+    Ok(())
+}
+
+/// Returns what follows a text that ends with this quote.
+fn text_end(text: &str, quote: char) -> &str {
+    let mut is_escaped = false;
+    for (at, c) in text.char_indices() {
+        if c == quote && !is_escaped {
+            return &text[at + c.len_utf8()..];
+        }
+        is_escaped = c == '\\' && !is_escaped && quote != '`';
+    }
+    ""
 }
 
 /// Returns the counters, by their names, that a query takes as they are and not as a rate.
@@ -192,9 +228,22 @@ mod tests {
 
     #[test]
     fn what_is_no_query_is_refused_and_breaks_nothing() {
-        let deep = format!("{}1{}", "(".repeat(8000), ")".repeat(8000));
-        for query in ["", "sum(", "up{", "up[1m]", "\"text\"", "a b", &deep] {
+        for query in ["", "sum(", "up{", "up[1m]", "\"text\"", "a b", "\"a\\"] {
             judge(query).unwrap_err();
         }
+        let deep = format!("{}1{}", "(".repeat(8000), ")".repeat(8000));
+        let chains = ["+1", " or a", "^1"].map(|link| format!("a{}", link.repeat(3000)));
+        for query in [deep, "-".repeat(8000) + "1"].iter().chain(&chains) {
+            assert_eq!(judge(query), Err(QueryError::Size));
+        }
+        // What is in texts and comments is no operator.
+        let text = format!(
+            "up{{a=~\"{}\\\"\"}} # {}",
+            "(a|b+)".repeat(600),
+            "+".repeat(600)
+        );
+        assert_eq!(judge(&text), Ok(Rows::Many));
+        let link = " + 1".repeat(OPERATORS_MAX);
+        laid_out(&format!("1{link}")).unwrap();
     }
 }

@@ -4,8 +4,6 @@ use std::fmt::Write as _;
 use std::str::FromStr;
 use std::time::Duration;
 
-use inflight_core::Replicas;
-
 use super::promql::{Consumer, Number, Queries};
 use super::selector::{Label, Selector};
 use super::terms::Second;
@@ -239,7 +237,7 @@ impl Object<'_> {
     fn fallback(&mut self) {
         let scaling = &self.fleet.scaling;
         let failures = scaling.unknown_hold.as_secs().div_ceil(PERIOD.as_secs());
-        let least = self.fleet.replicas_min.max(Replicas::ONE);
+        let least = self.fleet.replicas_min;
         let replicas = scaling.unknown_fallback.unwrap_or(least).max(least);
         let text = format!(
             "  # When the load is unknown: keep the size, and from so many failures on no less than \

@@ -169,11 +169,14 @@ impl Job {
                 ));
             }
         }
-        let labels = format!("        labels: {{ kind: {} }}\n", quoted(kind));
+        // By whichever way targets are found; the alerts tell them apart by it.
+        text.push_str(&format!(
+            "    relabel_configs: [{{ target_label: kind, replacement: {kind} }}]\n"
+        ));
         if !self.targets.is_empty() {
             let targets: Vec<String> = self.targets.iter().map(|one| quoted(one)).collect();
             text.push_str(&format!(
-                "    static_configs:\n      - targets: [{}]\n{labels}",
+                "    static_configs:\n      - targets: [{}]\n",
                 targets.join(", ")
             ));
         }

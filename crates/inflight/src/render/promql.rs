@@ -8,7 +8,7 @@ use super::formula::Formula;
 use super::selector::Selector;
 use super::terms::{Basis, Terms, basis, span, window};
 use super::{RenderError, Rendered};
-use crate::config::{FleetConfig, MetricKind, PolicySettings};
+use crate::config::{FleetConfig, MeasuredSettings, MetricKind, PolicySettings};
 
 /// The inflation that `occupancy` aims for, for a fleet that has another policy.
 const THRESHOLD: f64 = 2.0;
@@ -156,7 +156,13 @@ pub fn promql(fleets: &[&FleetConfig], selector: &Selector) -> Result<Rendered, 
 
 fn rule(fleet: &FleetConfig, number: &Number, terms: &Terms, formula: &Formula) -> String {
     let [in_flight, executing, replicas] = &terms.says;
-    let (name, window, target) = (&fleet.name, span(window(fleet)), number.target);
+    let (name, target) = (&fleet.name, number.target);
+    let over = match &fleet.measured {
+        Some(MeasuredSettings::Prometheus(_)) => "from your own queries".to_owned(),
+        Some(MeasuredSettings::Envoy(_) | MeasuredSettings::Vllm(_)) | None => {
+            format!("over {}", span(window(fleet)))
+        }
+    };
     let zero = if terms.knows_zero {
         "At R = 0 it is L. It has no value, and never zero,\n# when R is unknown, or when S is and \
          R is not 0."
@@ -164,13 +170,13 @@ fn rule(fleet: &FleetConfig, number: &Number, terms: &Terms, formula: &Formula) 
         "Without servers it has no value, and never zero."
     };
     let mut text = format!(
-        "# Fleet {name}: the occupancy rule over {window}.\n\
+        "# Fleet {name}: the occupancy rule {over}.\n\
          #   L, in flight: {in_flight}.\n\
          #   S, executing: {executing}.\n\
          #   R, replicas: {replicas}.\n\
          \n\
-         # For the scaler: R_needed = L / max(S/R, 1), a total of the fleet, which grows by \
-         ceil(R_needed / {target}).\n\
+         # For the scaler: R_needed = L / max(S/R, 1), a total of the fleet; it is to \
+         have ceil(R_needed / {target}) replicas.\n\
          # KEDA: metricType AverageValue, threshold {target}, ignoreNullValues \"false\". {zero}\n\
          {required}\n\
          \n\
