@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use inflight_core::load::ReplicaState::{Draining, Ready, Starting, Unhealthy};
-use inflight_core::load::{Estimator, Missing, Term};
+use inflight_core::load::{Estimator, Missing, ReplicaView, Term};
 use inflight_core::scaling::{
     Bounds, ConcurrencyConfig, ConfigError, DownWindow, Measure, MetricConfig, MetricKind,
     OccupancyConfig, Policy, Scaler, ScalingConfig, StaffingConfig, StepLimit, concurrency,
@@ -275,6 +275,58 @@ fn b35_a_restarted_scaler_never_goes_below_the_size_it_found_until_a_window_is_f
             );
         }
     }
+}
+
+#[test]
+fn b35_a_scaler_that_others_tell_how_many_there_are_begins_with_these() {
+    let config = config(
+        Policy::Occupancy(OccupancyConfig::new(2.0, MINUTE).unwrap()),
+        1,
+        100,
+    );
+    let mut scaler = scaler(config, 1);
+    scaler.observe(at(0), &Reading::nothing());
+    assert_eq!(scaler.decide(at(0)).desired, Replicas::new(1));
+    let load = Reading {
+        in_flight: 14.0,
+        executing: 7.0,
+        replicas: ReplicaView::Ready(Term::exact(Replicas::new(7))),
+        ..Reading::ready(7)
+    };
+    for second in (2..60).step_by(2) {
+        scaler.observe(at(second), &load.at(second));
+        let decision = scaler.decide(at(second));
+        assert_eq!(
+            decision.desired,
+            Replicas::new(7),
+            "at {second}: {decision}"
+        );
+    }
+}
+
+#[test]
+fn the_larger_of_both_wishes_counts_and_unknown_memory_shrinks_nothing() {
+    let policy = OccupancyConfig::new(2.0, MINUTE).unwrap();
+    let policy = Policy::Occupancy(policy.with_filled_target(0.8).unwrap());
+    let load = Reading {
+        in_flight: 4.0,
+        executing: 4.0,
+        ..Reading::ready(2)
+    };
+    let run = |filled: Term<f64>, current: u32| {
+        let mut scaler = scaler(config(policy.clone(), 1, 100), current);
+        let mut size = 0;
+        for second in (0..900).step_by(2) {
+            let mut observation = load.at(second);
+            observation.filled = filled;
+            scaler.observe(at(second), &observation);
+            size = scaler.decide(at(second)).desired.get();
+        }
+        size
+    };
+    assert_eq!(run(Term::exact(0.1), 6), 1);
+    assert_eq!(run(Term::exact(3.9), 2), 5);
+    assert_eq!(run(Term::Unknown(Missing::NeverRead), 6), 6);
 }
 
 #[test]

@@ -48,8 +48,8 @@ const HEALTH_CANNOT_CHANGE: &str = "cannot be switched on or off while the fleet
     inflight, or give the fleet another name";
 
 /// Why a change is refused of who measures the load.
-const SOURCE_CANNOT_CHANGE: &str = "cannot gain or lose its `gateway`, nor change what else measures \
-    it or the models that are read by it, while the fleet runs: restart inflight, or give the fleet another \
+const SOURCE_CANNOT_CHANGE: &str = "cannot gain or lose its `gateway`, nor change from or to another \
+    kind of source, nor `inflight` or the models that are read by it, while the fleet runs: restart inflight, or give the fleet another \
     name";
 
 /// A fleet that is ready to be started: nothing about it can fail any more.
@@ -281,7 +281,7 @@ impl RunningFleet {
         }
         if told.gateway.is_some() != self.told.gateway.is_some()
             || told.peers != self.told.peers
-            || told.measured != self.told.measured
+            || told.measured.is_some() != self.told.measured.is_some()
             || told.queried != self.told.queried
         {
             anyhow::bail!("fleet {}: `source` {SOURCE_CANNOT_CHANGE}", config.name);
@@ -290,6 +290,7 @@ impl RunningFleet {
         let is_elsewhere = listen(&told) != listen(&self.told);
         let is_same = told.control == self.told.control
             && told.gateway == self.told.gateway
+            && told.measured == self.told.measured
             && told.process == self.told.process
             && told.endpoints == self.told.endpoints
             && told.health == self.told.health;
@@ -334,6 +335,9 @@ impl RunningFleet {
             (board.slots, board.min, board.max) = (shown.slots, shown.min, shown.max);
             board.models = shown.models;
         }
+        if told.measured != self.told.measured {
+            self.restart_source(&told).await;
+        }
         self.told = told;
         info!(fleet = config.name, "configuration changed");
         while let Some(ended) = self.former.try_join_next() {
@@ -346,6 +350,20 @@ impl RunningFleet {
         if let Some(former) = self.gateway.replace(gateway) {
             self.former.spawn(former.part.end());
         }
+    }
+
+    /// Measures otherwise from here on; the windows keep what was measured.
+    async fn restart_source(&mut self, told: &Told) {
+        let fleet = &self.member.fleet;
+        if let Some(source) = self.source.take()
+            && let Err(failure) = source.end().await
+        {
+            error!(fleet = fleet.name(), %failure, "a former source failed");
+        }
+        if let (Some(peers), Some(measured)) = (fleet.peers(), &told.measured) {
+            peers.measure_by(measured.measured_by());
+        }
+        self.source = start_source(fleet, told);
     }
 
     async fn configure_control(&self, told: &Told) {

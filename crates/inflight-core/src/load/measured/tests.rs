@@ -140,7 +140,7 @@ fn requests_that_a_proxy_refused_are_added_by_littles_law() {
     for second in 0..=60 {
         let second = f64::from(second);
         joined.on_proxy(at(second), PROXY, &reading(second));
-        joined.on_server(at(second), SERVER, &server(second));
+        let _ = joined.on_server(at(second), SERVER, &server(second));
         let observation = joined.observe(at(second));
         points.push((second, observation.models[0].in_flight));
         assert!(!observation.is_partial, "at {second}");
@@ -188,7 +188,7 @@ fn executing_is_the_growth_of_all_series_without_what_waited() {
     for second in [0.0, 1.0, 2.0] {
         joined.on_proxy(at(second), PROXY, &proxy(9.0, 2));
         for peer in 0..2 {
-            joined.on_server(at(second), PeerId(10 + peer), &reading(second));
+            let _ = joined.on_server(at(second), PeerId(10 + peer), &reading(second));
         }
         joined.observe(at(second));
     }
@@ -215,7 +215,7 @@ fn waiting_that_runs_ahead_of_the_total_is_taken_off_later() {
     let mut seconds = Vec::new();
     for (second, (total, waiting)) in (0..).map(f64::from).zip(readings) {
         joined.on_proxy(at(second), PROXY, &proxy(1.0, 1));
-        joined.on_server(at(second), SERVER, &reading(total, waiting));
+        let _ = joined.on_server(at(second), SERVER, &reading(total, waiting));
         let observation = joined.observe(at(second));
         seconds.push(value(observation.models[0].executing.integral));
     }
@@ -228,7 +228,7 @@ fn b19_a_counter_that_stands_is_no_load_and_one_that_fell_counts_from_zero() {
     let mut seconds = Vec::new();
     for (second, total) in (0..).map(f64::from).zip([50.0, 50.0, 50.0, 3.0, 4.0]) {
         joined.on_proxy(at(second), PROXY, &proxy(1.0, 1));
-        joined.on_server(at(second), SERVER, &server(total));
+        let _ = joined.on_server(at(second), SERVER, &server(total));
         let observation = joined.observe(at(second));
         seconds.push(value(observation.models[0].executing.integral));
     }
@@ -241,13 +241,13 @@ fn b21_what_a_server_that_went_had_executed_stays_and_one_that_came_begins_at_no
     for second in 0..10 {
         let second = f64::from(second);
         joined.on_proxy(at(second), PROXY, &proxy(1.0, 1));
-        joined.on_server(at(second), SERVER, &server(1e6 + second));
+        let _ = joined.on_server(at(second), SERVER, &server(1e6 + second));
         joined.observe(at(second));
     }
     joined.remove_peer(SERVER);
     joined.add_server(PeerId(77));
     joined.on_proxy(at(10.0), PROXY, &proxy(1.0, 1));
-    joined.on_server(at(10.0), PeerId(77), &server(5e9));
+    let _ = joined.on_server(at(10.0), PeerId(77), &server(5e9));
     let observation = joined.observe(at(10.0));
     close(value(observation.models[0].executing.integral), 9.0);
     assert!(joined.peer(at(10.0), SERVER).is_none());
@@ -268,7 +268,7 @@ fn outage(is_away: impl Fn(PeerId) -> bool) -> Vec<(f64, Observation)> {
         }
         for peer in (0..4).map(|server| PeerId(SERVER.0 + server)) {
             if answers(peer) {
-                joined.on_server(at(second), peer, &server(second));
+                let _ = joined.on_server(at(second), peer, &server(second));
             }
         }
         readings.push((second, joined.observe(at(second))));
@@ -285,7 +285,7 @@ fn executing(readings: &[(f64, Observation)], from: usize, to: usize) -> f64 {
 }
 
 #[test]
-fn one_server_that_is_not_read_makes_executing_neither_sag_nor_jump() {
+fn b30_one_server_that_is_not_read_makes_executing_neither_sag_nor_jump() {
     let readings = outage(|peer| peer == SERVER);
     for second in 10..110 {
         let mean = executing(&readings, second, second + 10);
@@ -350,7 +350,7 @@ fn servers_of_a_fleet_that_shrank_are_no_part_of_it() {
         let (healthy, running) = if second < 10.0 { (4, 4) } else { (2, 2) };
         joined.on_proxy(at(second), PROXY, &proxy(2.0, healthy));
         for peer in 0..running {
-            joined.on_server(at(second), PeerId(SERVER.0 + peer), &server(second));
+            let _ = joined.on_server(at(second), PeerId(SERVER.0 + peer), &server(second));
         }
         let observation = joined.observe(at(second));
         assert!(!observation.is_partial, "at {second}");
@@ -372,8 +372,8 @@ fn servers_that_stand_alone_tell_all_of_it() {
         alone.add_server(PeerId(SERVER.0 + peer));
     }
     for second in [0.0, 2.0] {
-        alone.on_server(at(second), SERVER, &reading(4.0, 6.0, 0.9));
-        alone.on_server(at(second), PeerId(11), &reading(2.0, 0.0, 0.3));
+        let _ = alone.on_server(at(second), SERVER, &reading(4.0, 6.0, 0.9));
+        let _ = alone.on_server(at(second), PeerId(11), &reading(2.0, 0.0, 0.3));
     }
     let observation = alone.observe(at(2.0));
     let load = &observation.models[0];
@@ -410,7 +410,7 @@ proptest! {
                 1 => {}
                 _ if peer < 2 => joined.on_proxy(at(now), PeerId(PROXY.0 + peer), &proxy(level, healthy)),
                 _ => {
-                    joined.on_server(at(now), PeerId(SERVER.0 + peer - 2), &server(counters[index]));
+                    let _ = joined.on_server(at(now), PeerId(SERVER.0 + peer - 2), &server(counters[index]));
                 }
             }
             // At most eight execute on each.
@@ -448,7 +448,7 @@ proptest! {
                     let id = u64::try_from(peer).unwrap();
                     let level = levels[peer];
                     joined.on_proxy(at(second), PeerId(PROXY.0 + id), &proxy(level, 3));
-                    joined.on_server(at(second), PeerId(SERVER.0 + id), &server(level * second));
+                    let _ = joined.on_server(at(second), PeerId(SERVER.0 + id), &server(level * second));
                 }
             }
             observations.push(joined.observe(at(2.0)));
@@ -456,4 +456,22 @@ proptest! {
         prop_assert_eq!(&observations[0], &observations[1]);
         prop_assert_eq!(&observations[0], &observations[2]);
     }
+}
+
+#[test]
+fn b27_several_servers_behind_one_address_are_found_out_and_not_read() {
+    let mut joined = joined(1, 1);
+    let mut is_one = true;
+    for second in 0..40 {
+        let second = f64::from(second);
+        joined.on_proxy(at(second), PROXY, &proxy(1.0, 1));
+        // Two, of which one has run for a day.
+        let total = if second % 2.0 > 0.0 { 86_400.0 } else { 100.0 };
+        is_one = joined.on_server(at(second), SERVER, &server(total + second));
+        joined.observe(at(second));
+    }
+    assert!(!is_one);
+    let view = joined.peer(at(40.0), SERVER).unwrap();
+    assert_eq!(view.standing, Standing::Lost);
+    assert!(joined.observe(at(40.0)).is_partial);
 }
