@@ -10,6 +10,8 @@ mod golden;
 #[cfg(test)]
 mod measured;
 #[cfg(test)]
+mod metric;
+#[cfg(test)]
 mod must_hold;
 #[cfg(test)]
 mod properties;

@@ -3,6 +3,7 @@
 mod configuration;
 pub(crate) mod instance;
 mod measured;
+mod queried;
 mod restart;
 mod two_gateways;
 
