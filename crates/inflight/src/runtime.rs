@@ -41,6 +41,8 @@ use crate::targets::process::{Orphan, ProcessHost, find_orphans};
 use crate::telemetry::printer;
 use handover::{Doorway, Offer, Predecessor, SNAPSHOT_MAX, SocketKind, Sockets, Successor};
 use part::Part;
+pub use wiring::sizing;
+
 use running_fleet::{Leave, Left, Prepared, RunningFleet};
 use snapshot::Snapshot;
 use state_dir::StateDir;

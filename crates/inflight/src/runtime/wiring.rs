@@ -147,6 +147,14 @@ pub(super) fn settings(fleet: &FleetConfig, rows: &ModelRows) -> anyhow::Result<
     })
 }
 
+/// Returns how a fleet would be sized that was started with this configuration.
+///
+/// # Errors
+/// A setting is impossible.
+pub fn sizing(fleet: &FleetConfig) -> anyhow::Result<ScalingConfig> {
+    scaling(fleet, &ModelRows::default().with(&fleet.models)?)
+}
+
 fn scaling(fleet: &FleetConfig, rows: &ModelRows) -> anyhow::Result<ScalingConfig> {
     let settings = &fleet.scaling;
     let policy = match settings.policy {
