@@ -52,11 +52,8 @@ pub enum SourceError {
         source: io::Error,
     },
     /// It has no line.
-    #[error("{file}: the journal is empty")]
-    Empty {
-        /// Which.
-        file: String,
-    },
+    #[error("the journal is empty")]
+    Empty,
     /// A line cannot be read.
     #[error("{source}")]
     Read {
@@ -176,8 +173,7 @@ impl Source {
             return Ok(None);
         }
         self.place.line = 1;
-        let file = self.place.file.to_string();
-        Err(SourceError::Empty { file })
+        Err(SourceError::Empty)
     }
 }
 
