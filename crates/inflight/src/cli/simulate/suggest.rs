@@ -343,6 +343,6 @@ fn text(suggested: &Suggested) -> String {
 }
 
 fn row([setting, max, cost, p99, violations, note]: [&str; 6]) -> String {
-    let text = format!("{setting:<36} {max:>5} {cost:>11} {p99:>9} {violations:>8} {note}");
+    let text = format!("{setting:<38} {max:>5} {cost:>11} {p99:>9} {violations:>8} {note}");
     format!("{}\n", text.trim_end())
 }
