@@ -71,7 +71,7 @@ fn replay(args: &ReplayArgs) -> Result<(Replay, End)> {
     let mut replay = Replay::new(by);
     let mut notes = Notes::default();
     loop {
-        let next = match source.next() {
+        let next = match source.read_on() {
             Ok(Some(next)) => next,
             Ok(None) => break,
             Err(error) => {

@@ -134,7 +134,7 @@ impl Source {
     ///
     /// # Errors
     /// The line at [`Source::place`] cannot be read.
-    pub fn next(&mut self) -> Result<Option<Next>, SourceError> {
+    pub fn read_on(&mut self) -> Result<Option<Next>, SourceError> {
         loop {
             let Some((name, file)) = self.files.front_mut() else {
                 return Ok(None);

@@ -167,7 +167,7 @@ fn replayed(path: &Path, by: By) -> (Tally, Vec<String>) {
     let mut replay = Replay::new(by);
     let mut told = Vec::new();
     loop {
-        let next = source.next();
+        let next = source.read_on();
         let line = source.place().line;
         match next {
             Ok(Some(Next::Line(taken, unknown))) => {
@@ -427,7 +427,7 @@ async fn a_journal_that_ends_within_a_line_is_compared_up_to_there() {
 fn what_is_no_journal_is_told_by_its_name() {
     let folder = Folder::new();
     let error = |path: &Path| match Source::open(path) {
-        Ok(mut source) => source.next().map(|_| ()).unwrap_err(),
+        Ok(mut source) => source.read_on().map(|_| ()).unwrap_err(),
         Err(error) => error,
     };
     let missing = error(&folder.journal());

@@ -65,7 +65,7 @@ pub(super) fn scenario(
     let mut gathered = Gathered::new();
     let mut name = fleet.map(str::to_owned);
     loop {
-        let next = source.next();
+        let next = source.read_on();
         let place = source.place();
         let at = || format!("{}, line {}", place.file, place.line);
         let line = match next.with_context(at)? {

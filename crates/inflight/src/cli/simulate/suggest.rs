@@ -31,6 +31,12 @@ struct Present {
     name: String,
 }
 
+/// What came of each setting that was tried, and of the present one.
+struct Found {
+    tried: Vec<(Setting, Figures)>,
+    present: Option<Figures>,
+}
+
 /// Settings with what came of them, as they are printed.
 #[derive(Serialize)]
 struct Suggested {
@@ -108,11 +114,7 @@ impl Suggestion {
     }
 
     /// Tries everything, for so long at most.
-    fn tried(
-        &self,
-        seeds: u32,
-        within: Duration,
-    ) -> Result<(Vec<(Setting, Figures)>, Option<Figures>)> {
+    fn tried(&self, seeds: u32, within: Duration) -> Result<Found> {
         let deadline = Instant::now() + within;
         let (min, max) = self.bounds();
         // With a maximum that nothing comes up to, others above what was asked for say the same.
@@ -150,7 +152,7 @@ impl Suggestion {
         if tried.is_empty() {
             bail!("no setting could be tried within {within:?}");
         }
-        Ok((tried, present))
+        Ok(Found { tried, present })
     }
 }
 
@@ -188,8 +190,8 @@ pub(super) fn run(suggestions: &[Suggestion], args: &SimulateArgs) -> Result<()>
     let share = args.within / u32::try_from(suggestions.len()).unwrap_or(u32::MAX).max(1);
     let mut all = Vec::new();
     for suggestion in suggestions {
-        let (tried, present) = suggestion.tried(args.seeds, share)?;
-        all.push(suggested(suggestion, tried, present, args.seeds));
+        let found = suggestion.tried(args.seeds, share)?;
+        all.push(suggested(suggestion, found, args.seeds));
     }
     let mut out = io::stdout().lock();
     if args.json {
@@ -203,12 +205,8 @@ pub(super) fn run(suggestions: &[Suggestion], args: &SimulateArgs) -> Result<()>
     Ok(())
 }
 
-fn suggested(
-    suggestion: &Suggestion,
-    mut tried: Vec<(Setting, Figures)>,
-    present: Option<Figures>,
-    seeds: u32,
-) -> Suggested {
+fn suggested(suggestion: &Suggestion, found: Found, seeds: u32) -> Suggested {
+    let Found { mut tried, present } = found;
     tried.sort_by(|(_, one), (_, other)| one.replica_minutes.total_cmp(&other.replica_minutes));
     let mut figures: Vec<Figures> = tried.iter().map(|(_, figures)| *figures).collect();
     let advice = sweep::advise(&figures, present.as_ref());
