@@ -73,6 +73,9 @@ pub struct ScalingConfig {
     pub unknown_hold: Duration,
     /// The least size once input was unknown for longer than that.
     pub unknown_fallback: Option<Replicas>,
+    /// Whether somebody else changes the size, so that nobody knows it at the start: what is seen
+    /// ready until a whole window is known counts as found.
+    pub is_sized_elsewhere: bool,
     /// How old a reading may be; older ones are unknown.
     pub freshness: Duration,
     /// How many requests one replica executes at once, for each model; a fleet without named
@@ -109,8 +112,6 @@ pub struct Scaler {
     held: Option<Held>,
     started: Timestamp,
     found: Replicas,
-    /// Whether somebody else changes the size, who has done so before our start as well.
-    is_sized_elsewhere: bool,
     /// Whether the size is known that the fleet had when nobody here started its replicas.
     has_found: bool,
     /// The last answer, before the lost were added.
@@ -133,6 +134,7 @@ impl ScalingConfig {
             idle_grace: Duration::from_secs(60),
             unknown_hold: Duration::from_secs(120),
             unknown_fallback: None,
+            is_sized_elsewhere: false,
             freshness: Duration::from_secs(30),
             slots: vec![slots],
         }
@@ -207,20 +209,11 @@ impl Scaler {
             held: None,
             started: now,
             found: current,
-            is_sized_elsewhere: false,
             has_found: false,
             settled: current,
             desired: current,
             config,
         }
-    }
-
-    /// Says that somebody else changes the size, so that nobody knows it at the start: what is
-    /// seen ready until a whole window is known counts as found.
-    #[must_use]
-    pub fn sized_elsewhere(mut self) -> Self {
-        self.is_sized_elsewhere = true;
-        self
     }
 
     /// Changes how the fleet is sized. What was measured stays in force, and so does the size for
@@ -267,7 +260,7 @@ impl Scaler {
         }
         self.start_delay.observe(&observation.started);
         let ready = self.history.ready(now).ok();
-        if self.is_sized_elsewhere && now.since(self.started) < self.full_window() {
+        if self.config.is_sized_elsewhere && now.since(self.started) < self.full_window() {
             let ready = ready.unwrap_or(Replicas::ZERO);
             self.found = self.found.max(ready);
             self.settled = self.settled.max(ready);

@@ -46,6 +46,8 @@ use handover::{Doorway, Offer, Predecessor, SNAPSHOT_MAX, SocketKind, Sockets, S
 use keda::KedaServers;
 use leaving::Leaving;
 use part::Part;
+pub use wiring::sizing;
+
 use running_fleet::{Leave, Left, Prepared, RunningFleet};
 use snapshot::Snapshot;
 use state_dir::StateDir;

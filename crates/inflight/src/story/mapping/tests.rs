@@ -219,6 +219,7 @@ fn any_config() -> impl Strategy<Value = ScalingConfig> {
                 idle_grace,
                 unknown_hold,
                 unknown_fallback: fallback.map(Replicas::new),
+                is_sized_elsewhere: min % 2 == 1,
                 freshness,
                 slots: slots
                     .iter()
