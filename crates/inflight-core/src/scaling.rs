@@ -73,6 +73,9 @@ pub struct ScalingConfig {
     pub unknown_hold: Duration,
     /// The least size once input was unknown for longer than that.
     pub unknown_fallback: Option<Replicas>,
+    /// Whether somebody else changes the size, so that nobody knows it at the start: what is seen
+    /// ready until a whole window is known counts as found.
+    pub is_sized_elsewhere: bool,
     /// How old a reading may be; older ones are unknown.
     pub freshness: Duration,
     /// How many requests one replica executes at once, for each model; a fleet without named
@@ -131,6 +134,7 @@ impl ScalingConfig {
             idle_grace: Duration::from_secs(60),
             unknown_hold: Duration::from_secs(120),
             unknown_fallback: None,
+            is_sized_elsewhere: false,
             freshness: Duration::from_secs(30),
             slots: vec![slots],
         }
@@ -256,6 +260,11 @@ impl Scaler {
         }
         self.start_delay.observe(&observation.started);
         let ready = self.history.ready(now).ok();
+        if self.config.is_sized_elsewhere && now.since(self.started) < self.full_window() {
+            let ready = ready.unwrap_or(Replicas::ZERO);
+            self.found = self.found.max(ready);
+            self.settled = self.settled.max(ready);
+        }
         self.growth
             .observe(now, ready, self.desired, !observation.started.is_empty());
     }
@@ -365,6 +374,11 @@ impl Scaler {
             .span(self.config.policy.down_factor(), self.start_delay.median())
     }
 
+    /// Returns how long measurements must reach back before they may shrink the fleet.
+    fn full_window(&self) -> Duration {
+        self.down_window().max(self.config.policy.window())
+    }
+
     /// Judges activity by what the policy goes by: the user's number may be of something that no
     /// source of ours sees.
     fn activity(&self, now: Timestamp, measured: Activity) -> Activity {
@@ -465,9 +479,8 @@ impl Scaler {
         if answer > target {
             limits.push(Limit::DownWindow { window, largest });
         }
-        let full = window.max(self.config.policy.window());
         let least = self.found.min(self.settled);
-        if now.since(self.started) < full && answer < least {
+        if now.since(self.started) < self.full_window() && answer < least {
             answer = least;
             limits.push(Limit::Restart { found: self.found });
         }

@@ -4,6 +4,7 @@
 //! The lock is never held across an await, and nobody is woken while it is held.
 
 mod board;
+mod external;
 mod health;
 mod peers;
 mod permit;
@@ -23,6 +24,7 @@ use slab::Slab;
 use tokio::sync::Notify;
 
 pub use board::{Board, DECISIONS_KEPT, DecisionCounts};
+pub use external::{Asked, External, Question, Unanswered};
 pub use peers::{Levels, PeerKind, PeerRow, Peers};
 pub use permit::{Bound, Permit};
 pub use roster::{ConfigurationState, Member, RefusedFile, Roster};
@@ -255,6 +257,17 @@ impl Fleet {
         waits && !state.replicas.values().any(serves)
     }
 
+    /// Tells whether anything is known to be in flight at this moment, here or at a peer.
+    #[must_use]
+    pub fn is_in_use(&self) -> bool {
+        let load = self.load();
+        let is_in_use_elsewhere = |peers: &Peers| {
+            let levels = peers.levels();
+            peers.has_load() || levels.in_flight.is_some_and(|in_flight| in_flight > 0.0)
+        };
+        load.executing + load.queued > 0 || self.peers.as_ref().is_some_and(is_in_use_elsewhere)
+    }
+
     /// Returns a ready replica, for requests that are not counted: the one that `draw` falls on,
     /// and the one to avoid only if there is no other.
     #[must_use]
@@ -328,12 +341,30 @@ impl Fleet {
         self.lock().gate.export(now)
     }
 
-    /// Tells whether a request waits although no replica is ready.
-    #[must_use]
-    pub fn waits_for_a_replica(&self) -> bool {
-        let state = self.lock();
-        let is_ready = |replica: &Replica| replica.state == ReplicaState::Ready;
-        state.gate.queued() > 0 && !state.replicas.values().any(is_ready)
+    /// Lets the requests that wait go to a successor of ours, each on its own, as long as no replica
+    /// is ready here: it starts those that there will be.
+    pub fn send_on(&self, successor: SocketAddr) {
+        let now = self.clock.now();
+        self.with_gate(|state, _| {
+            let is_here = |replica: &Replica| {
+                replica.state == ReplicaState::Ready && replica.address != successor
+            };
+            if state.replicas.values().any(is_here) {
+                return;
+            }
+            // Numbers of replicas grow from zero, these from the other end.
+            let sent_on = state.replicas.values().filter(|it| it.address == successor);
+            let first = u64::try_from(sent_on.count()).unwrap_or(u64::MAX);
+            for more in (first..).take(state.gate.queued()) {
+                let id = ReplicaId(u64::MAX - more);
+                let replica = Replica {
+                    address: successor,
+                    state: ReplicaState::Ready,
+                };
+                state.replicas.insert(id, replica);
+                state.gate.set_endpoint(now, id, ReplicaState::Ready);
+            }
+        });
     }
 
     /// Publishes a decision: the gate learns whether the fleet is at its maximum.

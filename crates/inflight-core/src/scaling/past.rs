@@ -4,6 +4,8 @@
 
 use std::time::Duration;
 
+use super::concurrency::Burst;
+use super::start_delay::Growth;
 use super::{Held, Scaler};
 use crate::load::PastLoad;
 use crate::time::Timestamp;
@@ -34,6 +36,12 @@ pub struct PastScaler {
     pub desired: Replicas,
     /// What a person held the size to.
     pub held: Option<Held>,
+    /// A burst of `concurrency`: when its threshold was last passed, and its largest size.
+    pub burst: Option<(Timestamp, Replicas)>,
+    /// Since when a fleet that shall be larger has not grown.
+    pub stalled_since: Option<Timestamp>,
+    /// The ready replicas at that last look.
+    pub ready: Option<Replicas>,
 }
 
 impl Scaler {
@@ -52,6 +60,9 @@ impl Scaler {
             settled: self.settled,
             desired: self.desired,
             held: self.held,
+            burst: self.burst.map(Burst::parts),
+            stalled_since: self.growth.stalled_since,
+            ready: self.growth.ready,
         }
     }
 
@@ -74,5 +85,12 @@ impl Scaler {
         self.settled = past.settled;
         self.desired = past.desired;
         self.held = past.held;
+        self.burst = past
+            .burst
+            .map(|(at, largest)| Burst::of(at.min(now), largest));
+        self.growth = Growth {
+            ready: past.ready,
+            stalled_since: past.stalled_since.map(|at| at.min(now)),
+        };
     }
 }

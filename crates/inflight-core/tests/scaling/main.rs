@@ -10,8 +10,11 @@ mod golden;
 #[cfg(test)]
 mod measured;
 #[cfg(test)]
+mod metric;
+#[cfg(test)]
 mod must_hold;
 #[cfg(test)]
 mod properties;
 #[cfg(test)]
 mod reasons;
+mod sized_elsewhere;

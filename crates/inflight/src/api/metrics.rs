@@ -27,7 +27,7 @@ use super::query::parameters;
 use super::{Api, Shared, mapping};
 use crate::clock::Clock;
 use crate::fleet::{
-    ConfigurationState, DecisionCounts, Fleet, PeerKind, Peers, ReplicaCounts, Timings,
+    Asked, ConfigurationState, DecisionCounts, Fleet, PeerKind, Peers, ReplicaCounts, Timings,
 };
 use crate::ports::HoldKind;
 use crate::story::journal::Journal;
@@ -114,6 +114,8 @@ struct Reading {
     decisions: DecisionCounts,
     crashes: u64,
     endpoints_age: Option<f64>,
+    /// What KEDA asked, where it sizes the fleet.
+    asked: Option<Asked>,
     timings: Timings,
 }
 
@@ -142,6 +144,7 @@ impl Reading {
             decisions: board.made(),
             crashes: board.crashes,
             endpoints_age: board.resolved.map(|at| now.since(at).as_secs_f64()),
+            asked: board.external.map(|_| board.asked),
             timings: fleet.timings().clone(),
         }
     }

@@ -133,7 +133,7 @@ fn slots(fleet: &FleetConfig) -> String {
     format!("slots {}", rows.join(", "))
 }
 
-fn policy(policy: &PolicySettings) -> String {
+pub(super) fn policy(policy: &PolicySettings) -> String {
     let name = policy.name();
     match policy {
         PolicySettings::Staffing { profile } => match profile {

@@ -56,7 +56,7 @@ enum Message {
     Ready {},
     /// What the other knows is the next line.
     Known {},
-    /// The other cannot be taken over from at present.
+    /// The other cannot be taken over from at present: said by an earlier version.
     NotNow { why: String },
     /// The successor serves.
     Serving {},
@@ -81,6 +81,8 @@ pub(super) enum SocketKind {
     TakeOver,
     Admin,
     Gateway,
+    /// Where KEDA asks.
+    Keda,
     /// One of a later version.
     #[serde(other)]
     Other,
@@ -219,11 +221,6 @@ impl Successor {
             bail!("it answered {heard:?} to the sockets");
         };
         Ok(Self { link, pid, version })
-    }
-
-    /// Says why it cannot take over.
-    pub(super) async fn refuse(&self, why: String) -> anyhow::Result<()> {
-        self.link.say(&Message::NotNow { why }).await
     }
 
     /// Tells it what we know, and waits until it serves.

@@ -22,13 +22,13 @@ use super::part::Part;
 use super::snapshot::PastFleet;
 use super::wiring;
 use crate::clock::Clock;
-use crate::config::{Endpoints, FleetConfig, Target};
+use crate::config::{Endpoints, FleetConfig, PrometheusSettings, Target};
 use crate::control::Control;
 use crate::endpoints::{self, HealthSettings};
-use crate::fleet::{Board, Fleet, Member, Peers};
+use crate::fleet::{Board, External, Fleet, Member, Peers};
 use crate::gateway::{Gateway, GatewayConfig, SessionBy};
 use crate::ports::{FleetSettings, Order};
-use crate::sources::{MeasuredConfig, MeasuredSource, PeerSource, PeersConfig};
+use crate::sources::{MeasuredConfig, MeasuredSource, PeerSource, PeersConfig, PrometheusSource};
 use crate::story::Story;
 use crate::targets::process::{Orphan, ProcessConfig, ProcessHost};
 use replicas::RunningReplicas;
@@ -39,6 +39,10 @@ const ORDERS_WAITING: usize = 16;
 /// Why a change is refused that would make the fleet another.
 const CANNOT_CHANGE: &str = "cannot change from or to `process` while the fleet runs: its replicas \
     would belong to nobody; restart inflight, or give the fleet another name";
+
+/// Why a change is refused that would leave nobody knowing how large the fleet is.
+const KEDA_CANNOT_CHANGE: &str = "cannot change from or to `keda` while the fleet runs: whoever \
+    sizes it then would not know how large it is; restart inflight, or give the fleet another name";
 
 /// Why a change is refused of what becomes of the replicas at our end.
 const ON_EXIT_CANNOT_CHANGE: &str = "cannot change while the fleet runs: its replicas were started \
@@ -94,7 +98,11 @@ struct Told {
     peers: Option<PeersConfig>,
     /// What measures it beside gateways.
     measured: Option<MeasuredConfig>,
+    /// What is asked queries about it.
+    queried: Option<PrometheusSettings>,
     process: Option<ProcessConfig>,
+    /// What an autoscaler outside is told.
+    external: Option<External>,
     /// Where the replicas are that nobody here starts.
     endpoints: Option<endpoints::Settings>,
     health: Option<HealthSettings>,
@@ -123,20 +131,19 @@ struct RunningGateway {
 
 impl Told {
     fn new(config: &FleetConfig, rows: &ModelRows) -> anyhow::Result<Self> {
-        if let Target::Keda { .. } = config.target {
-            anyhow::bail!("fleet {}: target `keda` is not built yet", config.name);
-        }
         let rows = rows.with(&config.models)?;
         Ok(Self {
             control: wiring::settings(config, &rows)?,
             gateway: (config.gateway.as_ref())
                 .map(|settings| wiring::gateway(config, settings, &rows)),
             peers: wiring::peers(config),
-            measured: wiring::measured(config)?,
+            measured: wiring::measured(config),
+            queried: wiring::queried(config),
             process: match &config.target {
                 Target::Process(settings) => Some(wiring::process(config, settings)?),
                 Target::Advise | Target::Keda { .. } => None,
             },
+            external: wiring::external(config),
             endpoints: wiring::endpoints(config),
             health: wiring::health(config),
             rows,
@@ -172,6 +179,11 @@ impl Prepared {
     /// Returns the fleet's name.
     pub(super) fn name(&self) -> &str {
         &self.config.name
+    }
+
+    /// Tells whether it starts replicas that are not those of an earlier process of ours.
+    pub(super) fn starts_anew(&self) -> bool {
+        self.told.process.is_some() && !self.told.keeps()
     }
 
     /// Returns the names of its models, by row.
@@ -210,9 +222,12 @@ impl RunningFleet {
         if past.is_none() || told.session() == Some(&SessionBy::Address) {
             gate.on_restart(now);
         }
-        let peers = match &told.measured {
-            Some(measured) => Some(Peers::measured(measured.measured_by())),
-            None => (told.peers.as_ref()).map(|_| Peers::new(instance, config.models.len())),
+        let peers = match (&told.measured, &told.queried) {
+            (Some(measured), _) => Some(Peers::measured(measured.measured_by())),
+            (None, Some(queried)) => Some(Peers::queried(wiring::patience(queried))),
+            (None, None) => {
+                (told.peers.as_ref()).map(|_| Peers::new(instance, config.models.len()))
+            }
         };
         let fleet = Fleet::with_sources(
             &config.name,
@@ -225,17 +240,22 @@ impl RunningFleet {
         fleet.board().is_listening = true;
         let found = orphans.iter().filter(|orphan| orphan.is_live()).count();
         let current = match &config.endpoints {
-            Endpoints::Static(addresses) => Replicas::from_len(addresses.len()),
-            Endpoints::Dns { .. } | Endpoints::Target | Endpoints::Elsewhere => {
-                config.replicas_min.max(Replicas::from_len(found))
+            // Where somebody else sizes the fleet, those that are ready tell.
+            Endpoints::Static(addresses) if told.external.is_none() => {
+                Replicas::from_len(addresses.len())
             }
+            Endpoints::Static(_)
+            | Endpoints::Dns { .. }
+            | Endpoints::Target
+            | Endpoints::Elsewhere => config.replicas_min.max(Replicas::from_len(found)),
         };
         let (replicas, link) = RunningReplicas::start(&fleet, &told, orphans, host);
         let scaling = told.control.scaling.clone();
-        story.started(&config.name, now, &scaling, current, past.is_some());
+        let known = past.as_ref().map(|past| &past.scaler);
+        story.started(&config.name, now, &scaling, current, known);
         let mut scaler = Scaler::new(scaling, now, current);
-        if let Some(past) = &past {
-            scaler.restore(now, &past.scaler);
+        if let Some(known) = known {
+            scaler.restore(now, known);
         }
         let mut control = Control::new(Arc::clone(&fleet), scaler, link, story.clone());
         if is_shared {
@@ -262,22 +282,23 @@ impl RunningFleet {
     pub(super) fn plan(&self, config: FleetConfig) -> anyhow::Result<Option<Change>> {
         let told = Told::new(&config, &self.told.rows)?;
         if told.process.is_some() != self.told.process.is_some() {
-            anyhow::bail!("fleet {}: `target` {CANNOT_CHANGE}", config.name);
+            anyhow::bail!("`target` {CANNOT_CHANGE}");
+        }
+        if told.external.is_some() != self.told.external.is_some() {
+            anyhow::bail!("fleet {}: `target` {KEDA_CANNOT_CHANGE}", config.name);
         }
         if told.keeps() != self.told.keeps() {
-            anyhow::bail!(
-                "fleet {}: `target.process.on_exit` {ON_EXIT_CANNOT_CHANGE}",
-                config.name
-            );
+            anyhow::bail!("`target.process.on_exit` {ON_EXIT_CANNOT_CHANGE}");
         }
         if told.health.is_some() != self.told.health.is_some() {
-            anyhow::bail!("fleet {}: `health` {HEALTH_CANNOT_CHANGE}", config.name);
+            anyhow::bail!("`health` {HEALTH_CANNOT_CHANGE}");
         }
         if told.gateway.is_some() != self.told.gateway.is_some()
             || told.peers != self.told.peers
             || told.measured.is_some() != self.told.measured.is_some()
+            || told.queried != self.told.queried
         {
-            anyhow::bail!("fleet {}: `source` {SOURCE_CANNOT_CHANGE}", config.name);
+            anyhow::bail!("`source` {SOURCE_CANNOT_CHANGE}");
         }
         let listen = |told: &Told| told.gateway.as_ref().map(|gateway| gateway.listen);
         let is_elsewhere = listen(&told) != listen(&self.told);
@@ -285,6 +306,7 @@ impl RunningFleet {
             && told.gateway == self.told.gateway
             && told.measured == self.told.measured
             && told.process == self.told.process
+            && told.external == self.told.external
             && told.endpoints == self.told.endpoints
             && told.health == self.told.health;
         if is_same {
@@ -327,6 +349,7 @@ impl RunningFleet {
             board.policy = shown.policy;
             (board.slots, board.min, board.max) = (shown.slots, shown.min, shown.max);
             board.models = shown.models;
+            board.external = shown.external;
         }
         if told.measured != self.told.measured {
             self.restart_source(&told).await;
@@ -490,7 +513,7 @@ fn bind(told: &Told, config: &FleetConfig, sockets: &mut Sockets) -> anyhow::Res
     };
     let gateway = gateway.with_context(|| {
         let line = configured.listen.place.line;
-        format!("fleet {}, line {line}", config.name)
+        format!("line {line}")
     })?;
     Ok(Some(Bound {
         listener: gateway.listener()?,
@@ -506,6 +529,7 @@ fn board(config: &FleetConfig, rows: &ModelRows) -> Board {
         config.replicas_max,
     );
     board.models = rows.names();
+    board.external = wiring::external(config);
     board
 }
 
@@ -513,6 +537,10 @@ fn start_source(fleet: &Arc<Fleet>, told: &Told) -> Option<Part> {
     let name = "a source";
     if let Some(measured) = told.measured.clone() {
         let source = MeasuredSource::new(Arc::clone(fleet), measured);
+        return Some(Part::start(name, |stop| source.run(stop)));
+    }
+    if let Some(queried) = told.queried.clone() {
+        let source = PrometheusSource::new(Arc::clone(fleet), queried);
         return Some(Part::start(name, |stop| source.run(stop)));
     }
     let source = PeerSource::new(Arc::clone(fleet), told.peers.clone()?);

@@ -19,6 +19,8 @@ fn any_missing() -> impl Strategy<Value = Missing> {
         Just(Missing::NotOffered),
         Just(Missing::NeverRead),
         Just(Missing::NotANumber),
+        Just(Missing::NoRow),
+        Just(Missing::SeveralRows),
         any_span().prop_map(|age| Missing::Stale { age }),
     ]
 }
@@ -217,6 +219,7 @@ fn any_config() -> impl Strategy<Value = ScalingConfig> {
                 idle_grace,
                 unknown_hold,
                 unknown_fallback: fallback.map(Replicas::new),
+                is_sized_elsewhere: min % 2 == 1,
                 freshness,
                 slots: slots
                     .iter()
