@@ -5,6 +5,7 @@
 
 mod document;
 mod error;
+mod measured;
 mod raw;
 mod reference;
 mod resolve;
@@ -26,6 +27,10 @@ use http::{HeaderName, HeaderValue};
 use inflight_core::{Bytes, Replicas, Slots};
 
 pub use error::{ConfigError, Located, Place, Problem};
+pub use measured::{
+    CustomExecuting, CustomSettings, EnvoyEstimator, EnvoySettings, MeasuredSettings, PageUrl,
+    PagesSettings, PrometheusSettings, Queries, ServerKind, ServersSettings,
+};
 pub use reference::reference_page;
 pub use setting::Network;
 pub use surroundings::{NoSecret, Surroundings, read_secret};
@@ -116,10 +121,12 @@ pub struct FleetConfig {
     pub replicas_min: Replicas,
     /// The most replicas; at least one.
     pub replicas_max: Replicas,
-    /// The gateway, which measures the load that comes in here. Without one there are peers.
+    /// The gateway, which measures the load that comes in here.
     pub gateway: Option<GatewaySettings>,
     /// The instances that measure the load that comes in there.
     pub peers: Option<PeersSettings>,
+    /// What else measures the load; there if and only if neither a gateway nor peers are.
+    pub measured: Option<MeasuredSettings>,
     /// Where requests go.
     pub endpoints: Endpoints,
     /// How replicas are checked; `None`: they are not.
@@ -279,6 +286,11 @@ pub enum Target {
     Advise,
     /// Processes on this machine.
     Process(Box<ProcessSettings>),
+    /// KEDA's autoscaler, which asks at this address.
+    Keda {
+        /// Where to listen; other fleets may name the same address.
+        listen: SocketAddr,
+    },
 }
 
 /// How replicas are started as processes.
@@ -368,6 +380,13 @@ pub enum PolicySettings {
         /// The span that is averaged over.
         window: Duration,
     },
+    /// A number from outside.
+    Metric {
+        /// How much of it one replica is for, or what it shall be.
+        target: f64,
+        /// Which of the two.
+        kind: MetricKind,
+    },
 }
 
 impl PolicySettings {
@@ -378,8 +397,18 @@ impl PolicySettings {
             Self::Staffing { .. } => "staffing",
             Self::Occupancy { .. } => "occupancy",
             Self::Concurrency { .. } => "concurrency",
+            Self::Metric { .. } => "metric",
         }
     }
+}
+
+/// What the number of the metric policy is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MetricKind {
+    /// A total of the fleet.
+    AverageValue,
+    /// One that does not grow with the fleet.
+    Value,
 }
 
 /// How much spare capacity the staffing policy keeps.

@@ -8,8 +8,8 @@ use clap::Args;
 
 use super::{ConfigFile, USAGE};
 use crate::config::{
-    AdmissionSettings, CloseWhen, Config, Endpoints, FleetConfig, Measure, PolicySettings,
-    StaffingProfile, Target,
+    AdmissionSettings, CloseWhen, Config, Endpoints, FleetConfig, Measure, MeasuredSettings,
+    MetricKind, PagesSettings, PolicySettings, StaffingProfile, Target,
 };
 
 /// Says what is wrong with a configuration, or what it would run.
@@ -56,13 +56,21 @@ pub fn report(config: &Config) -> String {
 fn fleet_line(fleet: &FleetConfig) -> String {
     let runs = match (&fleet.target, &fleet.endpoints) {
         (Target::Process(process), _) => format!("runs `{}`", process.command.value.join(" ")),
-        (Target::Advise, Endpoints::Static(addresses)) => {
-            format!("routes to {} and advises", listed(addresses))
+        (changes, endpoints) => {
+            let advises = match changes {
+                Target::Keda { listen } => format!("answers KEDA at {listen}"),
+                Target::Advise | Target::Process(_) => "advises".to_owned(),
+            };
+            match endpoints {
+                Endpoints::Static(addresses) => {
+                    format!("routes to {} and {advises}", listed(addresses))
+                }
+                Endpoints::Dns { name, .. } => {
+                    format!("routes to the addresses of {name} and {advises}")
+                }
+                Endpoints::Target | Endpoints::Elsewhere => advises,
+            }
         }
-        (Target::Advise, Endpoints::Dns { name, .. }) => {
-            format!("routes to the addresses of {name} and advises")
-        }
-        (Target::Advise, Endpoints::Target | Endpoints::Elsewhere) => "advises".to_owned(),
     };
     format!(
         "{}: {} {runs}; {} to {} replicas, {}; {}; {}; {} requests wait at most {:?}",
@@ -87,8 +95,31 @@ fn sources(fleet: &FleetConfig) -> String {
             .collect();
         format!("the peers {}", all.join(", "))
     });
-    let all: Vec<String> = gateway.into_iter().chain(peers).collect();
+    let measured = fleet.measured.as_ref().map(measured);
+    let all: Vec<String> = (gateway.into_iter()).chain(peers).chain(measured).collect();
     all.join(" and ")
+}
+
+fn measured(settings: &MeasuredSettings) -> String {
+    let pages = |pages: &PagesSettings| {
+        let all: Vec<&str> = (pages.listed.iter().chain(&pages.dns))
+            .map(|page| page.authority.as_str())
+            .collect();
+        all.join(", ")
+    };
+    match settings {
+        MeasuredSettings::Envoy(envoy) => {
+            let (admin, servers) = (pages(&envoy.admin), pages(&envoy.backend.metrics));
+            format!(
+                "cluster {} of Envoy {admin} before {servers}",
+                envoy.cluster
+            )
+        }
+        MeasuredSettings::Vllm(servers) => format!("vLLM {}", pages(&servers.metrics)),
+        MeasuredSettings::Prometheus(prometheus) => {
+            format!("Prometheus {}", prometheus.url.authority)
+        }
+    }
 }
 
 fn slots(fleet: &FleetConfig) -> String {
@@ -122,6 +153,13 @@ fn policy(policy: &PolicySettings) -> String {
                 Measure::Peak => "peak",
             };
             format!("{name} {utilization} of the {measure} over {window:?}")
+        }
+        PolicySettings::Metric { target, kind } => {
+            let kind = match kind {
+                MetricKind::AverageValue => "for each replica",
+                MetricKind::Value => "at any size",
+            };
+            format!("{name} {target} {kind}")
         }
     }
 }

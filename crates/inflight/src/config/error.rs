@@ -94,6 +94,12 @@ impl Problems {
         });
     }
 
+    /// Tells whether something at `key` or inside it was refused.
+    pub(super) fn is_reported(&self, key: &str) -> bool {
+        let mut keys = self.errors.iter().map(|problem| &problem.place.key);
+        keys.any(|reported| reported.starts_with(key))
+    }
+
     /// Adds a warning.
     pub(super) fn warn(&mut self, place: &Place, what: impl Into<String>) {
         self.warnings.push(Problem {

@@ -5,6 +5,7 @@
 //! with one key must not hide what is wrong with the next.
 
 mod fleet;
+mod measured;
 mod scaling;
 
 use std::net::SocketAddr;
@@ -23,8 +24,9 @@ pub(super) use fleet::{
     Bounds, EndpointsKeys, Fleet, IpFamily, Limits, Model, OnExit, Peers, Process, Protocol,
     Source, TargetKeys, Timeouts,
 };
+pub(super) use measured::{Backend, Custom, Envoy, Estimator, Preset, Prometheus, Unit, Vllm};
 pub(super) use scaling::{
-    Admission, Measured, Profile, Queue, Rule, Scaling, StepLimit, WhenClosed,
+    Admission, Measured, MetricKind, Profile, Queue, Rule, Scaling, StepLimit, WhenClosed,
 };
 
 /// The shortest span that can be written.

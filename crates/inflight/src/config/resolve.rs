@@ -5,8 +5,10 @@
 
 mod endpoints;
 mod fleet;
+mod measured;
 mod models;
 mod peers;
+mod policy;
 mod scaling;
 mod target;
 

@@ -19,7 +19,8 @@ pub(super) use collection::Items;
 pub use network::Network;
 pub(super) use quantity::span_of;
 pub(super) use text::{
-    ARGUMENT, AUTHORITY, FILE, HEADER, HOST_PORT, NAME, Ports, SERVICE, SOCKET_FOLDER, URL_PATH,
+    ARGUMENT, AUTHORITY, FILE, HEADER, HOST_PORT, METRIC, NAME, PAGE, Ports, QUERY, SERVICE,
+    SOCKET_FOLDER, URL_PATH,
 };
 pub(super) use word::{
     Address, Advise, Auto, Choice, Nothing, OfTarget, Off, OneOf, Or, Unlimited,

@@ -1,10 +1,12 @@
 //! What the configuration accepts, refuses and says about it.
 
 mod documents;
+mod measured;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use proptest::prelude::*;
 

@@ -121,6 +121,12 @@ struct RunningGateway {
 
 impl Told {
     fn new(config: &FleetConfig, rows: &ModelRows) -> anyhow::Result<Self> {
+        if config.measured.is_some() {
+            anyhow::bail!("fleet {}: this source is not built yet", config.name);
+        }
+        if let Target::Keda { .. } = config.target {
+            anyhow::bail!("fleet {}: target `keda` is not built yet", config.name);
+        }
         let rows = rows.with(&config.models)?;
         Ok(Self {
             control: wiring::settings(config, &rows)?,
@@ -129,7 +135,7 @@ impl Told {
             peers: wiring::peers(config),
             process: match &config.target {
                 Target::Process(settings) => Some(wiring::process(config, settings)?),
-                Target::Advise => None,
+                Target::Advise | Target::Keda { .. } => None,
             },
             endpoints: wiring::endpoints(config),
             health: wiring::health(config),

@@ -7,8 +7,8 @@ use inflight_core::admission::{
     AdmissionConfig, AdmissionScope, GateConfig, HealthConfig, ModelConfig, QueueBounds, When,
 };
 use inflight_core::scaling::{
-    Bounds, ConcurrencyConfig, DownWindow, Measure, OccupancyConfig, Policy, ScalingConfig,
-    StaffingConfig, StepLimit, Tolerance,
+    Bounds, ConcurrencyConfig, DownWindow, Measure, MetricConfig, MetricKind, OccupancyConfig,
+    Policy, ScalingConfig, StaffingConfig, StepLimit, Tolerance,
 };
 
 use super::model_rows::ModelRows;
@@ -170,6 +170,13 @@ fn scaling(fleet: &FleetConfig, rows: &ModelRows) -> anyhow::Result<ScalingConfi
             };
             let burst = (window / BURST_PART).max(BURST_WINDOW_MIN);
             Policy::Concurrency(ConcurrencyConfig::new(utilization, measure, window, burst)?)
+        }
+        PolicySettings::Metric { target, kind } => {
+            let kind = match kind {
+                config::MetricKind::AverageValue => MetricKind::AverageValue,
+                config::MetricKind::Value => MetricKind::Value,
+            };
+            Policy::Metric(MetricConfig::new(target, kind)?)
         }
     };
     Ok(ScalingConfig {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use inflight_core::Bytes;
 
+use super::measured::{Envoy, Prometheus, Vllm};
 use super::scaling::{Admission, Queue, Scaling};
 use super::{
     Absent, DAY, HOUR, Items, KeyDoc, Keys, Located, MS, Node, Ports, Problems, SECOND, SectionDoc,
@@ -22,9 +23,9 @@ section! {
         /// Its name: in the API, in metric labels and in logs. Two fleets never share one.
         name: String = required, NAME;
         /// How many requests one replica executes at the same time. Needed unless each model says
-        /// its own. A server that takes more requests than it works on has as many slots as it
-        /// works on.
-        slots: u32 = ["that of the models"], 1..=100_000;
+        /// its own, or nothing needs them: policies `occupancy` and `metric` without a `gateway`. A
+        /// server that takes more requests than it works on has as many slots as it works on.
+        slots: u32 = ["that of the models, or 1 where nothing needs them"], 1..=100_000;
         /// The models that the fleet serves side by side, told apart by the request's path and
         /// headers. Bodies are never parsed. Empty: everything is one kind of request.
         models: Vec<Model> = "[]", Items { count: 0..=1_000, each: () };
@@ -38,8 +39,8 @@ section! {
         /// How it is found out that a replica does not answer any more. It then gets no further
         /// request until it answers again. `off`: a replica that was ready once stays so.
         health: Or<Off, Health> = "{}";
-        /// What changes the number of replicas: `process` starts them on this machine; `advise`
-        /// decides and tells, and changes nothing.
+        /// What changes the number of replicas: `process` starts them on this machine; `keda` answers
+        /// KEDA, whose autoscaler changes them; `advise` decides and tells, and changes nothing.
         target: Or<Advise, TargetKeys> = "advise";
         /// How the number of replicas is decided.
         scaling: Scaling = "{}";
@@ -82,15 +83,22 @@ section! {
 
 section! {
     /// Where the load is measured. With `gateway` and `inflight` it is the sum of both: what passes
-    /// here and what passes there, to the same replicas.
+    /// here and what passes there, to the same replicas. The others are for a fleet whose requests
+    /// do not pass inflight.
     Source {
         /// Our own gateway: requests pass through it, so it knows exactly what is in flight.
         gateway: Gateway = unset;
         /// Other instances of inflight whose gateways send requests to the same replicas: their
         /// exact counters are summed.
         inflight: Peers = unset;
+        /// Envoy in front of the fleet, and the servers behind it. Not with `gateway` or
+        /// `inflight`.
+        envoy: Envoy = unset;
+        /// vLLM servers, asked themselves. Not with any other.
+        vllm: Vllm = unset;
+        /// A Prometheus that knows the fleet. Not with any other.
+        prometheus: Prometheus = unset;
     }
-    later envoy prometheus
 }
 
 section! {
@@ -256,12 +264,23 @@ section! {
 }
 
 section! {
-    /// What changes the number of replicas.
+    /// What changes the number of replicas. One of these.
     TargetKeys {
         /// Each replica is a process on this machine.
-        process: Process = required;
+        process: Process = unset;
+        /// KEDA asks us, as its external scaler, and its autoscaler changes the fleet.
+        keda: Keda = unset;
     }
-    later keda kubernetes
+    later kubernetes
+}
+
+section! {
+    /// The external scaler that KEDA asks over gRPC.
+    Keda {
+        /// Where to listen. Fleets with the same address share it; a trigger's metadata `fleet`
+        /// says which is meant.
+        listen: SocketAddr = required, Ports::Listen;
+    }
 }
 
 section! {

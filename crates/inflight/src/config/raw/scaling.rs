@@ -18,15 +18,22 @@ section! {
     Scaling {
         /// The rule. `staffing` sizes for the offered load with a margin and clears backlogs;
         /// `occupancy` divides what is in flight by what is executed; `concurrency` divides what
-        /// is in flight by what replicas take.
-        policy: OneOf<Rule> = "staffing";
+        /// is in flight by what replicas take; `metric` takes the answer of `prometheus.query`.
+        policy: OneOf<Rule> = ["`staffing`; `occupancy` where others count; `metric` with `prometheus.query`"];
         /// Policy `staffing`: how much spare capacity to keep. `latency` keeps more.
         profile: OneOf<Profile> = ["`balanced`"];
         /// Policy `occupancy`: the inflation to aim for. With 2 a request may wait as long as it
         /// is served.
         threshold: f64 = ["2"], 0.1..=100.0;
-        /// Policies `occupancy` and `concurrency`: the span that is averaged over.
-        window: Duration = ["60s"], SECOND..=HOUR;
+        /// Policies `occupancy` and `concurrency`: the span that is averaged over. Queries average
+        /// by themselves, so that with source `prometheus` the newest answer counts.
+        window: Duration = ["60s; 1s with source `prometheus`"], SECOND..=HOUR;
+        /// Policy `metric`, required there: how much of the number one replica is for
+        /// (`average_value`), or what the number shall be at any size (`value`).
+        target: f64 = unset, 0.001..=1e15;
+        /// Policy `metric`: what the number is, in the words of Kubernetes' autoscaler: a total of
+        /// the fleet, or one that does not grow with it.
+        kind: OneOf<MetricKind> = ["`average_value`"];
         /// Policy `concurrency`: the part of a replica's slots to fill.
         utilization: f64 = ["1"], 0.05..=1.0;
         /// Policy `concurrency`: what counts as in flight over the window, its mean, or the
@@ -54,6 +61,7 @@ pub(in crate::config) enum Rule {
     Staffing,
     Occupancy,
     Concurrency,
+    Metric,
 }
 
 impl Choice for Rule {
@@ -61,8 +69,22 @@ impl Choice for Rule {
         ("staffing", Self::Staffing),
         ("occupancy", Self::Occupancy),
         ("concurrency", Self::Concurrency),
+        ("metric", Self::Metric),
     ];
-    const LATER: &'static [&'static str] = &["metric"];
+}
+
+/// What the number of the `metric` policy is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::config) enum MetricKind {
+    AverageValue,
+    Value,
+}
+
+impl Choice for MetricKind {
+    const WORDS: &'static [(&'static str, Self)] = &[
+        ("average_value", Self::AverageValue),
+        ("value", Self::Value),
+    ];
 }
 
 /// The profiles of the staffing rule.

@@ -25,15 +25,16 @@ pub(super) fn resolve_endpoints(raw: &raw::Fleet, problems: &mut Problems) -> Op
             problems.refuse(
                 place_of_keys(keys, &endpoints.place),
                 "no request is sent from here without a `gateway`; how many replicas are ready is \
-                 what the peers see",
+                 what the source sees",
                 "`endpoints: target`, which is the default",
             );
         }
         return Some(Endpoints::Elsewhere);
     }
-    match (&endpoints.value, &target.value) {
-        (Or::Word(_), Or::Value(_)) => Some(Endpoints::Target),
-        (Or::Word(_), Or::Word(_)) => {
+    let starts_some = matches!(&target.value, Or::Value(keys) if keys.keda.is_none());
+    match (&endpoints.value, starts_some) {
+        (Or::Word(_), true) => Some(Endpoints::Target),
+        (Or::Word(_), false) => {
             problems.refuse(
                 &endpoints.place,
                 "`target` gives no addresses while nothing is started: requests would have \
@@ -42,7 +43,7 @@ pub(super) fn resolve_endpoints(raw: &raw::Fleet, problems: &mut Problems) -> Op
             );
             None
         }
-        (Or::Value(keys), Or::Value(_)) => {
+        (Or::Value(keys), true) => {
             problems.refuse(
                 place_of_keys(keys, &endpoints.place),
                 "other addresses do not go with target `process`: what it starts would get no \
@@ -51,7 +52,7 @@ pub(super) fn resolve_endpoints(raw: &raw::Fleet, problems: &mut Problems) -> Op
             );
             None
         }
-        (Or::Value(keys), Or::Word(_)) => resolve_keys(keys, &endpoints.place, problems),
+        (Or::Value(keys), false) => resolve_keys(keys, &endpoints.place, problems),
     }
 }
 
@@ -138,7 +139,7 @@ pub(super) fn resolve_health(
     let probe = target::resolve_probe(path.as_ref(), grpc.as_ref(), tcp.as_ref(), problems)?;
     let of_target = match target? {
         Target::Process(process) => Some(&process.ready),
-        Target::Advise => None,
+        Target::Advise | Target::Keda { .. } => None,
     };
     let restart = health.restart_after.as_ref()?;
     if restart.given && of_target.is_none() {

@@ -2,7 +2,7 @@
 
 use inflight_core::Replicas;
 
-use super::{endpoints, models, peers, scaling, target};
+use super::{endpoints, measured, models, peers, scaling, target};
 use crate::config::error::Problems;
 use crate::config::raw;
 use crate::config::setting::{Nothing, Or};
@@ -23,6 +23,7 @@ pub(super) fn resolve_fleet(
     problems: &mut Problems,
 ) -> Option<FleetConfig> {
     // Every part is judged before the first missing one ends the function.
+    let measured = measured::resolve_measured(raw, problems);
     let models = models::resolve_models(raw, problems);
     let sizes = raw
         .replicas
@@ -38,10 +39,9 @@ pub(super) fn resolve_fleet(
     });
     let endpoints = endpoints::resolve_endpoints(raw, problems);
     let health = endpoints::resolve_health(raw, target.as_ref(), problems);
-    let scaling = raw
-        .scaling
-        .as_ref()
-        .and_then(|scaling| scaling::resolve_scaling(&scaling.value, sizes, problems));
+    let scaling = raw.scaling.as_ref().and_then(|scaling| {
+        scaling::resolve_scaling(&scaling.value, raw.source.as_ref(), sizes, problems)
+    });
     let admission = raw
         .admission
         .as_ref()
@@ -59,6 +59,7 @@ pub(super) fn resolve_fleet(
         replicas_max: Replicas::new(sizes.max),
         gateway,
         peers,
+        measured: measured?,
         endpoints: endpoints?,
         health: health?,
         target: target?,

@@ -18,7 +18,7 @@ pub(super) fn resolve_models(
     let fleet_slots = raw.slots.as_ref();
     let every_model_has_slots =
         !models.value.is_empty() && models.value.iter().all(|model| model.slots.is_some());
-    if fleet_slots.is_none() && !every_model_has_slots {
+    if fleet_slots.is_none() && !every_model_has_slots && needs_slots(raw) {
         let what = "is missing: how many requests one replica executes at the same time";
         let place = raw.name.as_ref().map_or(&models.place, |name| &name.place);
         let mut place = place.clone();
@@ -40,7 +40,12 @@ pub(super) fn resolve_models(
     check_routes(models, problems);
     if models.value.is_empty() {
         let name = raw.name.as_ref()?.value.clone();
-        let slots = Slots::new(fleet_slots?.value)?;
+        let slots = match fleet_slots {
+            Some(slots) => slots.value,
+            None if needs_slots(raw) => return None,
+            None => 1,
+        };
+        let slots = Slots::new(slots)?;
         return Some(vec![ModelConfig {
             name,
             path: "/".to_owned(),
@@ -62,6 +67,16 @@ pub(super) fn resolve_models(
         })
     });
     resolved.collect()
+}
+
+/// Whether slots matter: to a gateway, and to the policies that are told how much is in flight by
+/// slots.
+fn needs_slots(raw: &raw::Fleet) -> bool {
+    let source = raw.source.as_ref().map(|source| &source.value);
+    let is_elsewhere = source.is_some_and(|it| it.gateway.is_none() && it.inflight.is_none());
+    let policy = raw.scaling.as_ref().and_then(|it| it.value.policy.as_ref());
+    let counts_slots = |rule| matches!(rule, raw::Rule::Staffing | raw::Rule::Concurrency);
+    !is_elsewhere || policy.is_some_and(|policy| counts_slots(policy.value.0))
 }
 
 /// Reports models that would get no request, and warns when some requests are nobody's.

@@ -10,21 +10,11 @@ use crate::config::setting::Or;
 /// Returns the peers if there are to be any, and reports what cannot be with what is measured.
 pub(super) fn resolve_peers(raw: &raw::Fleet, problems: &mut Problems) -> Option<PeersSettings> {
     let source = raw.source.as_ref()?;
-    let Some(peers) = &source.value.inflight else {
-        let was_reported = (problems.errors.iter())
-            .any(|problem| problem.place.key.starts_with(&source.place.key));
-        if source.value.gateway.is_none() && !was_reported {
-            problems.refuse(
-                &source.place,
-                "measures nothing",
-                "`gateway`, `inflight` or both",
-            );
-        }
-        return None;
-    };
+    let peers = source.value.inflight.as_ref()?;
     check_measure(raw, problems);
     if let Some(target) = &raw.target
-        && let Or::Value(_) = target.value
+        && let Or::Value(keys) = &target.value
+        && keys.process.is_some()
         && source.value.gateway.is_some()
     {
         problems.warn(

@@ -1,36 +1,27 @@
 //! How a fleet decides: policy, limits on steps, the gate, the queue.
 
-use std::time::Duration;
-
 use inflight_core::Replicas;
 
 use super::fleet::Sizes;
-use crate::config::error::{Located, Place, Problems};
+use super::policy;
+use crate::config::error::{Located, Problems};
 use crate::config::raw;
 use crate::config::setting::{Address, Auto, Nothing, Off, Or, Unlimited};
 use crate::config::{
-    AdmissionSettings, CloseWhen, Measure, PolicySettings, QueueSettings, ScalingSettings,
-    SessionBy, StaffingProfile, StepSettings,
+    AdmissionSettings, CloseWhen, PolicySettings, QueueSettings, ScalingSettings, SessionBy,
+    StepSettings,
 };
 
-/// The inflation that `occupancy` aims for: a request may wait as long as it is served.
-const OCCUPANCY_THRESHOLD: f64 = 2.0;
-/// The span that `occupancy` and `concurrency` average over.
-const WINDOW: Duration = Duration::from_secs(60);
-/// The part of the slots that `concurrency` fills.
-const UTILIZATION: f64 = 1.0;
 /// The part of the gate's threshold at which it opens again.
 const REOPEN: f64 = 0.8;
 
 pub(super) fn resolve_scaling(
     raw: &raw::Scaling,
+    source: Option<&Located<raw::Source>>,
     sizes: Option<Sizes>,
     problems: &mut Problems,
 ) -> Option<ScalingSettings> {
-    let policy = raw
-        .policy
-        .as_ref()
-        .map(|policy| resolve_policy(policy.value.0, raw, problems));
+    let policy = source.and_then(|source| policy::resolve_policy(raw, source, problems));
     let step = raw.step.as_ref().map(|step| &step.value);
     let unknown = raw.unknown.as_ref().map(|unknown| &unknown.value);
     let fallback = unknown
@@ -50,97 +41,6 @@ pub(super) fn resolve_scaling(
         unknown_fallback: fallback?,
         bucket: raw.bucket.as_ref()?.value,
     })
-}
-
-/// Builds the policy and reports the keys of other policies.
-fn resolve_policy(rule: raw::Rule, raw: &raw::Scaling, problems: &mut Problems) -> PolicySettings {
-    let (name, policy) = match rule {
-        raw::Rule::Staffing => (
-            "staffing",
-            PolicySettings::Staffing {
-                profile: profile(raw),
-            },
-        ),
-        raw::Rule::Occupancy => {
-            let threshold = raw
-                .threshold
-                .as_ref()
-                .map_or(OCCUPANCY_THRESHOLD, |key| key.value);
-            (
-                "occupancy",
-                PolicySettings::Occupancy {
-                    threshold,
-                    window: window(raw),
-                },
-            )
-        }
-        raw::Rule::Concurrency => {
-            let utilization = raw
-                .utilization
-                .as_ref()
-                .map_or(UTILIZATION, |key| key.value);
-            let measure = measure(raw, problems);
-            let policy = PolicySettings::Concurrency {
-                utilization,
-                measure,
-                window: window(raw),
-            };
-            ("concurrency", policy)
-        }
-    };
-    let owned: [(Option<&Place>, &[&str]); 5] = [
-        (raw.profile.as_ref().map(|key| &key.place), &["staffing"]),
-        (raw.threshold.as_ref().map(|key| &key.place), &["occupancy"]),
-        (
-            raw.window.as_ref().map(|key| &key.place),
-            &["occupancy", "concurrency"],
-        ),
-        (
-            raw.utilization.as_ref().map(|key| &key.place),
-            &["concurrency"],
-        ),
-        (raw.measure.as_ref().map(|key| &key.place), &["concurrency"]),
-    ];
-    for (place, owners) in owned {
-        let Some(place) = place.filter(|_| !owners.contains(&name)) else {
-            continue;
-        };
-        let owners = match owners {
-            [one] => format!("policy `{one}`"),
-            several => format!("policies `{}`", several.join("` and `")),
-        };
-        let what = format!("belongs to {owners}; this fleet's policy is `{name}`");
-        problems.error(place, what);
-    }
-    policy
-}
-
-fn profile(raw: &raw::Scaling) -> StaffingProfile {
-    match raw.profile.as_ref().map(|key| key.value.0) {
-        None | Some(raw::Profile::Balanced) => StaffingProfile::Balanced,
-        Some(raw::Profile::Latency) => StaffingProfile::Latency,
-    }
-}
-
-fn window(raw: &raw::Scaling) -> Duration {
-    raw.window.as_ref().map_or(WINDOW, |key| key.value)
-}
-
-fn measure(raw: &raw::Scaling, problems: &mut Problems) -> Measure {
-    let Some(key) = &raw.measure else {
-        return Measure::Mean;
-    };
-    match key.value.0 {
-        raw::Measured::Mean => Measure::Mean,
-        raw::Measured::Peak => {
-            problems.warn(
-                &key.place,
-                "`peak` counts all requests of one `bucket` that meet, and many short requests \
-                 from many clients read several times what is in flight; `mean` is exact",
-            );
-            Measure::Peak
-        }
-    }
 }
 
 fn resolve_step(raw: &Located<Or<Unlimited, raw::StepLimit>>) -> Option<Option<StepSettings>> {

@@ -19,16 +19,32 @@ pub(super) fn resolve_target(
     match &raw.value {
         Or::Word(Advise) => Some(Target::Advise),
         Or::Value(keys) => {
-            let source = &fleet.source.as_ref()?.value;
-            if source.gateway.is_none() && source.inflight.is_some() {
+            let process = match (&keys.process, &keys.keda) {
+                (Some(process), None) => &process.value,
+                (None, Some(keda)) => {
+                    let listen = keda.value.listen.as_ref()?.value;
+                    return Some(Target::Keda { listen });
+                }
+                (Some(_), Some(keda)) => {
+                    let what = "does not go with `process`: each would undo what the other did";
+                    problems.refuse(&keda.place, what, "either `process` or `keda`");
+                    return None;
+                }
+                (None, None) => {
+                    if !problems.is_reported(&raw.place.key) {
+                        problems.refuse(&raw.place, "changes nothing", "`process` or `keda`");
+                    }
+                    return None;
+                }
+            };
+            if fleet.source.as_ref()?.value.gateway.is_none() {
                 problems.refuse(
                     &raw.place,
                     "processes need a `gateway` here: without one nobody knows when a replica that \
                      is to go has no request left",
-                    "`advise`, or a `gateway` beside `inflight`",
+                    "`advise`, `keda`, or source `gateway`",
                 );
             }
-            let process = &keys.process.as_ref()?.value;
             resolve_process(process, gateway, surroundings, problems)
                 .map(|process| Target::Process(Box::new(process)))
         }

@@ -49,6 +49,33 @@ pub(in crate::config) const AUTHORITY: Form = Form {
     },
 };
 
+/// A page that is read over HTTP without TLS.
+pub(in crate::config) const PAGE: Form = Form {
+    called: "http://HOST:PORT, with a path where it has one; without TLS",
+    fits: |text| {
+        let Some(rest) = text.strip_prefix("http://") else {
+            return false;
+        };
+        let authority = rest.split_once(['/', '?']).map_or(rest, |(host, _)| host);
+        (AUTHORITY.fits)(authority) && !text.contains('#') && text.parse::<http::Uri>().is_ok()
+    },
+};
+
+/// A metric's name.
+pub(in crate::config) const METRIC: Form = Form {
+    called: "a metric's name: letters, digits, `_` or `:`, not beginning with a digit",
+    fits: |text| {
+        let letter = |c: char| c.is_ascii_alphabetic() || matches!(c, '_' | ':');
+        text.starts_with(letter) && text.chars().all(|c| letter(c) || c.is_ascii_digit())
+    },
+};
+
+/// A query.
+pub(in crate::config) const QUERY: Form = Form {
+    called: "a PromQL query",
+    fits: |text| !text.trim().is_empty() && text.len() <= 16_384 && !text.contains('\0'),
+};
+
 /// A header's name.
 pub(in crate::config) const HEADER: Form = Form {
     called: "a header name",

@@ -1,0 +1,129 @@
+//! Sources that others measure: what goes with what, and the rule that goes with each.
+
+use super::*;
+
+/// A fleet that nobody here serves, with its source, target and scaling.
+fn elsewhere(source: &str, rest: &str) -> String {
+    format!(
+        "version: 1\nfleets:\n  - name: triton\n    replicas: {{ min: 1, max: 10 }}\n    source: {source}\n{rest}"
+    )
+}
+
+const ENVOY: &str = "{ envoy: { admin: ['http://127.0.0.1:9901'], cluster: triton, \
+    backend: { triton: { metrics: ['http://127.0.0.1:8002/metrics'] } } } }";
+
+const TERMS: &str =
+    "{ prometheus: { url: 'http://p:9090', in_flight: a, executing: b, replicas: c } }";
+const QUERY: &str = "{ prometheus: { url: 'http://p:9090/prefix', query: 'sum(up)' } }";
+
+fn only(text: &str) -> FleetConfig {
+    judge(text).unwrap().fleets.remove(0)
+}
+
+#[test]
+fn a_fleet_that_others_measure_needs_neither_slots_nor_a_policy() {
+    let fleet = only(&elsewhere(
+        ENVOY,
+        "    target: { keda: { listen: '127.0.0.1:9443' } }\n",
+    ));
+    assert_eq!(fleet.scaling.policy.name(), "occupancy");
+    assert!(matches!(fleet.measured, Some(MeasuredSettings::Envoy(_))));
+    assert!(matches!(fleet.target, Target::Keda { .. }));
+    assert_eq!(fleet.endpoints, Endpoints::Elsewhere);
+    assert_eq!(fleet.models[0].slots.get(), 1);
+}
+
+#[test]
+fn answers_that_are_averages_are_not_averaged_again() {
+    let PolicySettings::Occupancy { window, .. } = only(&elsewhere(TERMS, "")).scaling.policy
+    else {
+        panic!("another policy");
+    };
+    assert_eq!(window, Duration::from_secs(1));
+    let PolicySettings::Occupancy { window, .. } = only(&elsewhere(ENVOY, "")).scaling.policy
+    else {
+        panic!("another policy");
+    };
+    assert_eq!(window, Duration::from_secs(60));
+}
+
+#[test]
+fn one_number_of_your_own_goes_with_policy_metric_alone() {
+    let fleet = only(&elsewhere(
+        QUERY,
+        "    scaling: { target: 50, kind: value }\n",
+    ));
+    assert_eq!(
+        fleet.scaling.policy,
+        PolicySettings::Metric {
+            target: 50.0,
+            kind: MetricKind::Value
+        }
+    );
+    let Some(MeasuredSettings::Prometheus(settings)) = fleet.measured else {
+        panic!("another source");
+    };
+    assert_eq!(settings.url.authority, "p:9090");
+    assert_eq!(settings.url.path, "/prefix");
+}
+
+#[test]
+fn what_does_not_go_together_is_refused_with_what_would() {
+    let cases = [
+        (
+            "{ gateway: { listen: 127.0.0.1:1 }, vllm: { metrics: ['http://v:1'] } }",
+            "",
+        ),
+        (
+            "{ vllm: { metrics: ['https://v:1', 'http://v', 'v:1'] } }",
+            "",
+        ),
+        ("{ vllm: { metrics: ['http://v:1', 'http://v:1'] } }", ""),
+        ("{ vllm: {} }", ""),
+        (
+            "{ envoy: { admin: ['http://e:1'], cluster: c, backend: {} } }",
+            "",
+        ),
+        (
+            "{ envoy: { admin: ['http://e:1'], cluster: c, backend: { custom: { metrics: ['http://v:1'] } } } }",
+            "",
+        ),
+        (
+            "{ envoy: { admin: ['http://e:1'], cluster: c, backend: { custom: { metrics: ['http://v:1'], preset: tgi, queued: q } } } }",
+            "",
+        ),
+        ("{ prometheus: { url: 'http://p:1', in_flight: a } }", ""),
+        (
+            "{ prometheus: { url: 'http://p:1', query: a, in_flight: a } }",
+            "",
+        ),
+        (QUERY, ""),
+        (QUERY, "    scaling: { policy: occupancy }\n"),
+        (TERMS, "    scaling: { policy: staffing }\n    slots: 1\n"),
+        (TERMS, "    scaling: { policy: metric, target: 1 }\n"),
+        (TERMS, "    scaling: { policy: concurrency }\n"),
+        (TERMS, "    models: [{ name: a, slots: 1 }]\n"),
+        (
+            ENVOY,
+            "    target: { process: { command: [x, '{port}'] } }\n",
+        ),
+        (ENVOY, "    target: {}\n"),
+        (
+            ENVOY,
+            "    target: { keda: { listen: '127.0.0.1:1' }, process: { command: [x, '{port}'] } }\n",
+        ),
+    ];
+    let mut said = String::new();
+    for (source, rest) in cases {
+        said.push_str(&format!("source: {source}\n{rest}"));
+        match judge(&elsewhere(source, rest)) {
+            Err(ConfigError::Invalid { problems, .. }) => {
+                for problem in problems {
+                    said.push_str(&format!("    -> {problem}\n"));
+                }
+            }
+            other => panic!("not refused: {source} {rest}: {other:?}"),
+        }
+    }
+    insta::assert_snapshot!(said);
+}
