@@ -3,6 +3,7 @@
 //! What cannot work is not built: whoever holds a [`Config`] need not check it again. The parts of
 //! the shell take their own settings from it; none of them reads the file.
 
+mod chart;
 mod document;
 mod error;
 mod measured;
@@ -26,6 +27,7 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue};
 use inflight_core::{Bytes, Replicas, Slots};
 
+pub use chart::{ChartAdvice, chart_advice};
 pub use error::{ConfigError, Located, Place, Problem};
 pub use measured::{
     CustomExecuting, CustomSettings, EnvoyEstimator, EnvoySettings, MeasuredSettings, PageUrl,

@@ -1,7 +1,10 @@
 //! `inflight check`: judges a configuration and says what it would run. Starts nothing.
 
+mod values;
+
 use std::io::{self, Write};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -18,11 +21,18 @@ pub struct CheckArgs {
     /// Which configuration.
     #[command(flatten)]
     pub config: ConfigFile,
+    /// Reads the values of a SuperSONIC chart instead, and says what they do, what would be
+    /// otherwise with inflight, and what to fix.
+    #[arg(long, value_name = "FILE")]
+    pub values: Option<PathBuf>,
 }
 
 /// Prints the verdict and returns the exit code: 0 right, 1 failed to print, 2 wrong.
 #[must_use]
 pub fn run(args: &CheckArgs) -> ExitCode {
+    if let Some(path) = &args.values {
+        return values::run(path);
+    }
     let (written, code) = match args.config.load() {
         Ok(config) => (
             io::stdout().write_all(report(&config).as_bytes()),

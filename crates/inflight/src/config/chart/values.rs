@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::config::document::{Node, Value, join};
 use crate::config::error::{Located, Place, Problem};
+use crate::config::setting::shown;
 
 /// What the chart is told.
 #[derive(Debug)]
@@ -38,7 +39,6 @@ pub(super) struct Keda {
     pub(super) enabled: Located<bool>,
     pub(super) minimum: Located<f64>,
     pub(super) maximum: Located<f64>,
-    pub(super) polling: Located<f64>,
     pub(super) zero_idle: Located<bool>,
     pub(super) metric_type: Located<String>,
     pub(super) up: Steps,
@@ -75,7 +75,8 @@ impl Values {
     pub(super) fn read(root: &Node, fixes: &mut Vec<Problem>) -> Self {
         let mut file = File { root, fixes };
         let is_later = file.find("inferenceServer").is_some();
-        let metric = (file.text("serverLoadMetric", "")).filter_given();
+        let metric = Some(file.text("serverLoadMetric", ""))
+            .filter(|query| query.given && !query.value.trim().is_empty());
         let metric_type = match (&metric, is_later) {
             (Some(_), true) => "Value",
             (_, _) => "AverageValue",
@@ -92,7 +93,11 @@ impl Values {
             }
         };
         Self {
-            servers: if is_later { "inferenceServer" } else { "triton" },
+            servers: if is_later {
+                "inferenceServer"
+            } else {
+                "triton"
+            },
             cluster: if is_later {
                 "inference_server_grpc_service"
             } else {
@@ -101,7 +106,10 @@ impl Values {
             metric,
             threshold: file.number("serverLoadThreshold", if is_later { 1.5 } else { 2.0 }),
             admission: file.number("serverAdmissionThreshold", 3.0),
-            window: file.span("serverLoadRateInterval", if is_later { "30s" } else { "1m" }),
+            window: file.span(
+                "serverLoadRateInterval",
+                if is_later { "30s" } else { "1m" },
+            ),
             gate: file.flag("envoy.rate_limiter.prometheus_based.enabled", false),
             envoy: file.flag("envoy.enabled", true),
             envoy_external: file.flag("envoy.external_config.load_from_configmap", false),
@@ -109,7 +117,6 @@ impl Values {
                 enabled: file.flag("keda.enabled", false),
                 minimum: file.number("keda.minReplicaCount", 1.0),
                 maximum: file.number("keda.maxReplicaCount", if is_later { 10.0 } else { 2.0 }),
-                polling: file.number("keda.pollingInterval", if is_later { 10.0 } else { 30.0 }),
                 zero_idle: file.flag("keda.zeroIdleReplicas", false),
                 metric_type: file.text("keda.metricType", metric_type),
                 up: Steps {
@@ -123,10 +130,8 @@ impl Values {
                         if is_later { 15.0 } else { 60.0 },
                     ))
                     .value,
-                    replicas: (file.number(
-                        "keda.scaleUp.stepsize",
-                        if is_later { 2.0 } else { 1.0 },
-                    ))
+                    replicas: (file
+                        .number("keda.scaleUp.stepsize", if is_later { 2.0 } else { 1.0 }))
                     .value,
                 },
             },
@@ -144,13 +149,6 @@ impl Values {
             .filter_map(|(old, new)| Some((file.find(old)?.place.clone(), new)))
             .collect(),
         }
-    }
-}
-
-impl Located<String> {
-    /// Returns the text where there is one.
-    fn filter_given(self) -> Option<Self> {
-        (self.given && !self.value.trim().is_empty()).then_some(self)
     }
 }
 
@@ -206,7 +204,7 @@ impl<'a> File<'a> {
                 given: true,
             },
             None => {
-                self.fix(&place, format!("{} is not {kind}", node.shown()));
+                self.fix(&place, format!("{} is not {kind}", shown(node)));
                 Located {
                     value: default,
                     place,
@@ -233,9 +231,12 @@ impl<'a> File<'a> {
     fn number(&mut self, path: &str, default: f64) -> Located<f64> {
         let number = self.take(path, default, "a number", |value| match value {
             Value::Integer(value) => value.to_string().parse().ok(),
-            Value::Float(value) => Some(*value),
-            Value::Text(text) => text.trim().parse().ok().filter(|value: &f64| value.is_finite()),
-            _ => None,
+            Value::Float(value) => Some(*value).filter(|value| value.is_finite()),
+            Value::Text(text) => {
+                let value: Option<f64> = text.trim().parse().ok();
+                value.filter(|value| value.is_finite())
+            }
+            Value::Null | Value::Bool(_) | Value::List(_) | Value::Mapping(_) => None,
         });
         let is_text = |node: &Node| matches!(node.value, Value::Text(_));
         if number.given && self.find(path).is_some_and(is_text) {
@@ -251,10 +252,15 @@ impl<'a> File<'a> {
 
     fn span(&mut self, path: &str, default: &str) -> Located<Duration> {
         let default = prometheus_span(default).unwrap_or_default();
-        self.take(path, default, "a duration as Prometheus writes it", |value| match value {
-            Value::Text(text) => prometheus_span(text),
-            _ => None,
-        })
+        self.take(
+            path,
+            default,
+            "a duration as Prometheus writes it",
+            |value| match value {
+                Value::Text(text) => prometheus_span(text),
+                _ => None,
+            },
+        )
     }
 
     fn fix(&mut self, place: &Place, what: String) {
@@ -271,9 +277,13 @@ pub(super) fn prometheus_span(text: &str) -> Option<Duration> {
     let mut rest = text.trim();
     let mut total = Duration::ZERO;
     while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit()).filter(|at| *at > 0)?;
+        let digits = rest
+            .find(|c: char| !c.is_ascii_digit())
+            .filter(|at| *at > 0)?;
         let (number, unit) = rest.split_at(digits);
-        let letters = unit.find(|c: char| c.is_ascii_digit()).unwrap_or(unit.len());
+        let letters = unit
+            .find(|c: char| c.is_ascii_digit())
+            .unwrap_or(unit.len());
         let (unit, after) = unit.split_at(letters);
         let millis: u64 = match unit {
             "ms" => 1,
