@@ -20,7 +20,7 @@ import urllib.request
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "seen"))
 
-from harness import ROOT, free_port  # noqa: E402
+from harness import BINARY, ROOT, free_port  # noqa: E402
 
 REAL = pathlib.Path(os.environ.get(
     "INFLIGHT_REAL", pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "real"))
@@ -183,6 +183,34 @@ class Prometheus(Component):
         if len(data["result"]) > 1:
             raise ValueError(f"{len(data['result'])} elements from {text}")
         return float(data["result"][0]["value"][1]) if data["result"] else None
+
+
+def fleet(name, envoys, tritons, window=60, estimator="gauges", more=""):
+    """A fleet that Envoys and Tritons measure, as YAML; nothing is changed by what is decided."""
+    admin = ", ".join(f'"http://127.0.0.1:{envoy.admin}"' for envoy in envoys)
+    metrics = ", ".join(f'"http://127.0.0.1:{triton.metrics}/metrics"' for triton in tritons)
+    return f"""
+  - name: {name}
+    replicas: {{ min: 1, max: 20 }}
+    source:
+      envoy:
+        admin: [{admin}]
+        cluster: {CLUSTER}
+        estimator: {estimator}
+        backend: {{ triton: {{ metrics: [{metrics}] }} }}
+    scaling: {{ policy: occupancy, threshold: 2, window: {window}s }}
+{more}
+"""
+
+
+def rendered(fleet):
+    """The queries that the product prints for a fleet: of the scaler and of the gate."""
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+        file.write(f"version: 1\nadmin: {{ listen: 127.0.0.1:0 }}\nfleets:{fleet}")
+        file.flush()
+        return {form: subprocess.run([BINARY, "render", "promql", "-c", file.name, "--only", who],
+                                     capture_output=True, text=True, check=True, timeout=30).stdout
+                for form, who in (("R_needed", "scaler"), ("ratio", "gate"))}
 
 
 def infer_request(model):
