@@ -6,7 +6,6 @@ mod measured;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use proptest::prelude::*;
 

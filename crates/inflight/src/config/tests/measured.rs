@@ -1,5 +1,7 @@
 //! Sources that others measure: what goes with what, and the rule that goes with each.
 
+use std::time::Duration;
+
 use super::*;
 
 /// A fleet that nobody here serves, with its source, target and scaling.
