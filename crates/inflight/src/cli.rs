@@ -7,6 +7,7 @@ mod demo;
 pub mod explain;
 mod load;
 mod output;
+mod render;
 pub mod run;
 mod simulate;
 pub mod status;
@@ -38,6 +39,8 @@ enum Command {
     Run(run::RunArgs),
     /// Says what is wrong with a configuration, or what it would run.
     Check(check::CheckArgs),
+    /// Prints configuration for other systems: queries, KEDA's objects, rules, a dashboard.
+    Render(render::RenderArgs),
     /// Shows the fleets of a running instance.
     Status(status::StatusArgs),
     /// Runs scenarios under policies in virtual time and compares them.
@@ -68,6 +71,7 @@ pub fn main() -> ExitCode {
         Command::Demo(args) => demo::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::Render(args) => render::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Simulate(args) => simulate::run(&args),
         Command::Explain(args) => explain::run(&args),

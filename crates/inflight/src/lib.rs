@@ -13,6 +13,7 @@ pub mod gateway;
 pub mod lines;
 pub mod ports;
 pub mod probe;
+pub mod render;
 pub mod runtime;
 pub mod serve;
 pub mod sources;
