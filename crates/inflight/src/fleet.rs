@@ -17,13 +17,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 use inflight_core::admission::{Arrival, Gate, GateConfig, GateLoad, Output, PastGate, Refusal};
-use inflight_core::load::{Counted, Observation, PeerId, ReplicaState};
+use inflight_core::load::{Observation, ReplicaState};
 use inflight_core::{Decision, ReplicaId, Ticket, Timestamp};
 use slab::Slab;
 use tokio::sync::Notify;
 
 pub use board::{Board, DECISIONS_KEPT, DecisionCounts};
-pub use peers::{Levels, PeerRow, Peers};
+pub use peers::{Levels, PeerKind, PeerRow, Peers};
 pub use permit::{Bound, Permit};
 pub use roster::{ConfigurationState, Member, RefusedFile, Roster};
 pub use timings::Timings;
@@ -42,7 +42,7 @@ pub struct Fleet {
     changed: Notify,
     /// Whether requests come in here: a gateway of ours hands them to the gate.
     has_gateway: bool,
-    /// What other instances count of this fleet, where they are asked.
+    /// What others tell of this fleet, where they are asked.
     peers: Option<Peers>,
 }
 
@@ -147,17 +147,17 @@ impl Fleet {
         self.has_gateway
     }
 
-    /// Returns the instances that are asked for their counts of this fleet.
+    /// Returns those who are asked about this fleet.
     #[must_use]
     pub fn peers(&self) -> Option<&Peers> {
         self.peers.as_ref()
     }
 
-    /// Takes what a peer had counted at `at`; the control loop hears of a first request at zero.
-    pub fn on_peer_reading(&self, at: Timestamp, peer: PeerId, counted: &Counted) {
+    /// Takes what a peer told; the control loop hears of a first request at zero.
+    pub fn on_peer(&self, take: impl FnOnce(&Peers)) {
         if let Some(peers) = &self.peers {
-            peers.on_reading(at, peer, counted);
-            if peers.has_queued() {
+            take(peers);
+            if peers.has_load() {
                 self.changed.notify_one();
             }
         }
@@ -250,7 +250,7 @@ impl Fleet {
     pub fn waits_at_zero(&self) -> bool {
         let state = self.lock();
         let serves = |replica: &Replica| replica.state != ReplicaState::Draining;
-        let waits_elsewhere = || self.peers.as_ref().is_some_and(Peers::has_queued);
+        let waits_elsewhere = || self.peers.as_ref().is_some_and(Peers::has_load);
         let waits = state.gate.queued() > 0 || waits_elsewhere();
         waits && !state.replicas.values().any(serves)
     }

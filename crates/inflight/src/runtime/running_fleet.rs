@@ -28,7 +28,7 @@ use crate::endpoints::{self, HealthSettings};
 use crate::fleet::{Board, Fleet, Member, Peers};
 use crate::gateway::{Gateway, GatewayConfig, SessionBy};
 use crate::ports::{FleetSettings, Order};
-use crate::sources::{PeerSource, PeersConfig};
+use crate::sources::{MeasuredConfig, MeasuredSource, PeerSource, PeersConfig};
 use crate::story::Story;
 use crate::targets::process::{Orphan, ProcessConfig, ProcessHost};
 use replicas::RunningReplicas;
@@ -48,8 +48,8 @@ const HEALTH_CANNOT_CHANGE: &str = "cannot be switched on or off while the fleet
     inflight, or give the fleet another name";
 
 /// Why a change is refused of who measures the load.
-const SOURCE_CANNOT_CHANGE: &str = "cannot gain or lose its `gateway`, nor change `inflight` or the \
-    models that are read by it, while the fleet runs: restart inflight, or give the fleet another \
+const SOURCE_CANNOT_CHANGE: &str = "cannot gain or lose its `gateway`, nor change what else measures \
+    it or the models that are read by it, while the fleet runs: restart inflight, or give the fleet another \
     name";
 
 /// A fleet that is ready to be started: nothing about it can fail any more.
@@ -92,6 +92,8 @@ struct Told {
     /// `None` where the load is measured elsewhere only.
     gateway: Option<GatewayConfig>,
     peers: Option<PeersConfig>,
+    /// What measures it beside gateways.
+    measured: Option<MeasuredConfig>,
     process: Option<ProcessConfig>,
     /// Where the replicas are that nobody here starts.
     endpoints: Option<endpoints::Settings>,
@@ -121,9 +123,6 @@ struct RunningGateway {
 
 impl Told {
     fn new(config: &FleetConfig, rows: &ModelRows) -> anyhow::Result<Self> {
-        if config.measured.is_some() {
-            anyhow::bail!("fleet {}: this source is not built yet", config.name);
-        }
         if let Target::Keda { .. } = config.target {
             anyhow::bail!("fleet {}: target `keda` is not built yet", config.name);
         }
@@ -133,6 +132,7 @@ impl Told {
             gateway: (config.gateway.as_ref())
                 .map(|settings| wiring::gateway(config, settings, &rows)),
             peers: wiring::peers(config),
+            measured: wiring::measured(config)?,
             process: match &config.target {
                 Target::Process(settings) => Some(wiring::process(config, settings)?),
                 Target::Advise | Target::Keda { .. } => None,
@@ -210,13 +210,17 @@ impl RunningFleet {
         if past.is_none() || told.session() == Some(&SessionBy::Address) {
             gate.on_restart(now);
         }
+        let peers = match &told.measured {
+            Some(measured) => Some(Peers::measured(measured.measured_by())),
+            None => (told.peers.as_ref()).map(|_| Peers::new(instance, config.models.len())),
+        };
         let fleet = Fleet::with_sources(
             &config.name,
             clock,
             gate,
             board(&config, &told.rows),
             gateway.is_some(),
-            (told.peers.as_ref()).map(|_| Peers::new(instance, config.models.len())),
+            peers,
         );
         fleet.board().is_listening = true;
         let found = orphans.iter().filter(|orphan| orphan.is_live()).count();
@@ -242,10 +246,7 @@ impl RunningFleet {
             control: Part::start("a control loop", |stop| control.run(orders_taken, stop)),
             gateway: gateway.map(|bound| start_gateway(bound, Arc::clone(&fleet))),
             former: JoinSet::new(),
-            source: told.peers.clone().map(|peers| {
-                let source = PeerSource::new(Arc::clone(&fleet), peers);
-                Part::start("a source", |stop| source.run(stop))
-            }),
+            source: start_source(&fleet, &told),
             replicas,
             told,
             member: Member { fleet, orders },
@@ -272,7 +273,10 @@ impl RunningFleet {
         if told.health.is_some() != self.told.health.is_some() {
             anyhow::bail!("fleet {}: `health` {HEALTH_CANNOT_CHANGE}", config.name);
         }
-        if told.gateway.is_some() != self.told.gateway.is_some() || told.peers != self.told.peers {
+        if told.gateway.is_some() != self.told.gateway.is_some()
+            || told.peers != self.told.peers
+            || told.measured != self.told.measured
+        {
             anyhow::bail!("fleet {}: `source` {SOURCE_CANNOT_CHANGE}", config.name);
         }
         let listen = |told: &Told| told.gateway.as_ref().map(|gateway| gateway.listen);
@@ -485,6 +489,16 @@ fn board(config: &FleetConfig, rows: &ModelRows) -> Board {
     );
     board.models = rows.names();
     board
+}
+
+fn start_source(fleet: &Arc<Fleet>, told: &Told) -> Option<Part> {
+    let name = "a source";
+    if let Some(measured) = told.measured.clone() {
+        let source = MeasuredSource::new(Arc::clone(fleet), measured);
+        return Some(Part::start(name, |stop| source.run(stop)));
+    }
+    let source = PeerSource::new(Arc::clone(fleet), told.peers.clone()?);
+    Some(Part::start(name, |stop| source.run(stop)))
 }
 
 fn start_gateway(bound: Bound, fleet: Arc<Fleet>) -> RunningGateway {

@@ -13,14 +13,15 @@ use inflight_core::scaling::{
 
 use super::model_rows::ModelRows;
 use crate::config::{
-    self, AdmissionSettings, CloseWhen, Endpoints, FleetConfig, GatewaySettings, PolicySettings,
+    self, AdmissionSettings, CloseWhen, Endpoints, FleetConfig, GatewaySettings, MeasuredSettings,
+    PolicySettings,
     StaffingProfile, StepSettings,
 };
 use crate::endpoints::{self, Comings, Family, HealthSettings};
 use crate::gateway::{GatewayConfig, Limits, ModelRoute, SessionBy, Timeouts, UpstreamProtocol};
 use crate::ports::FleetSettings;
 use crate::probe::Probe;
-use crate::sources::PeersConfig;
+use crate::sources::{MeasuredConfig, PeersConfig};
 use crate::story::journal::JournalConfig;
 use crate::targets::process::{ProcessConfig, ProcessSettings};
 
@@ -136,6 +137,24 @@ pub(super) fn peers(fleet: &FleetConfig) -> Option<PeersConfig> {
         models: fleet.models.iter().map(|row| row.name.clone()).collect(),
         every: settings.every,
         timeout: settings.timeout,
+    })
+}
+
+/// Returns what measures a fleet beside gateways, if anything does.
+pub(super) fn measured(fleet: &FleetConfig) -> anyhow::Result<Option<MeasuredConfig>> {
+    Ok(match fleet.measured.clone() {
+        None => None,
+        Some(MeasuredSettings::Envoy(envoy)) => Some(MeasuredConfig {
+            servers: envoy.backend.clone(),
+            envoy: Some(envoy),
+        }),
+        Some(MeasuredSettings::Vllm(servers)) => Some(MeasuredConfig {
+            envoy: None,
+            servers,
+        }),
+        Some(MeasuredSettings::Prometheus(_)) => {
+            anyhow::bail!("fleet {}: source `prometheus` is not built yet", fleet.name)
+        }
     })
 }
 

@@ -97,10 +97,12 @@ fn gate() -> impl Strategy<Value = PastGate> {
 fn scaler() -> impl Strategy<Value = PastScaler> {
     let size = || any::<u32>().prop_map(Replicas::new);
     let sizes = move || vec((time(), size()), 0..4);
-    let load = (vec(model(), 2), series(), series()).prop_map(|(models, ready, peak)| PastLoad {
+    let series = (series(), series(), series());
+    let load = (vec(model(), 2), series).prop_map(|(models, (ready, peak, filled))| PastLoad {
         models,
         ready,
         peak,
+        filled,
     });
     let delays = vec(any::<u64>().prop_map(Duration::from_nanos), 0..4);
     let parts = (

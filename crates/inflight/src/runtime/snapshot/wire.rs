@@ -84,6 +84,7 @@ struct WireGate {
 struct WireScaler {
     ready: WireSeries,
     peak: WireSeries,
+    filled: WireSeries,
     start_delay_nanos: Vec<u64>,
     busy_at: u64,
     targets: Vec<(u64, u32)>,
@@ -278,6 +279,7 @@ impl WireScaler {
         Self {
             ready: WireSeries::of(&past.load.ready),
             peak: WireSeries::of(&past.load.peak),
+            filled: WireSeries::of(&past.load.filled),
             start_delay_nanos: past.start_delays.iter().copied().map(nanos).collect(),
             busy_at: past.busy_at.as_nanos(),
             targets: past.targets.iter().map(size).collect(),
@@ -307,6 +309,7 @@ impl From<WireScaler> for PastScaler {
                 models: Vec::new(),
                 ready: wire.ready.into(),
                 peak: wire.peak.into(),
+                filled: wire.filled.into(),
             },
             start_delays: delays.map(Duration::from_nanos).collect(),
             busy_at: Timestamp::from_nanos(wire.busy_at),
