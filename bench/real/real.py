@@ -50,6 +50,8 @@ class Component:
         self.process = None
 
     def start(self):
+        if not (REAL / "bin").is_dir():
+            sys.exit(f"the real components are not in {REAL}: run {HERE / 'install.sh'}, or set INFLIGHT_REAL")
         self.log = open(self.path / "log", "a")
         self.process = subprocess.Popen([str(word) for word in self.command()], stdout=self.log, stderr=self.log,
                                         stdin=subprocess.DEVNULL, start_new_session=True)
@@ -94,9 +96,9 @@ class Component:
 
 
 class Triton(Component):
-    """One replica: each model serves one request at a time, for `models[name]` milliseconds."""
+    """One replica: each model serves `slots` requests at a time, each for `models[name]` milliseconds."""
 
-    def __init__(self, models=None):
+    def __init__(self, models=None, slots=1):
         super().__init__("triton")
         self.grpc, self.http, self.metrics = free_port(), free_port(), free_port()
         for name, service_ms in (models or {"fast": 30}).items():
@@ -107,7 +109,7 @@ class Triton(Component):
 max_batch_size: 0
 input [{{ name: "X" data_type: TYPE_FP32 dims: [1] }}]
 output [{{ name: "Y" data_type: TYPE_FP32 dims: [1] }}]
-instance_group [{{ count: 1 kind: KIND_CPU }}]
+instance_group [{{ count: {slots} kind: KIND_CPU }}]
 parameters {{ key: "service_ms" value: {{ string_value: "{service_ms}" }} }}
 """)
 
@@ -185,7 +187,7 @@ class Prometheus(Component):
         return float(data["result"][0]["value"][1]) if data["result"] else None
 
 
-def fleet(name, envoys, tritons, window=60, estimator="gauges", more=""):
+def fleet(name, envoys, tritons, window=60, estimator="gauges", down_window="auto"):
     """A fleet that Envoys and Tritons measure, as YAML; nothing is changed by what is decided."""
     admin = ", ".join(f'"http://127.0.0.1:{envoy.admin}"' for envoy in envoys)
     metrics = ", ".join(f'"http://127.0.0.1:{triton.metrics}/metrics"' for triton in tritons)
@@ -198,9 +200,22 @@ def fleet(name, envoys, tritons, window=60, estimator="gauges", more=""):
         cluster: {CLUSTER}
         estimator: {estimator}
         backend: {{ triton: {{ metrics: [{metrics}] }} }}
-    scaling: {{ policy: occupancy, threshold: 2, window: {window}s }}
-{more}
+    scaling: {{ policy: occupancy, threshold: 2, window: {window}s, down_window: {down_window} }}
 """
+
+
+def term_queries(window):
+    """The terms of the rule as queries, with the gauges of Envoy."""
+    def gauge(of, name):
+        return f'{of}(avg_over_time(envoy_cluster_{name}{{envoy_cluster_name="{CLUSTER}"}}[{window}s]))'
+
+    def rate(name):
+        return f"sum(rate(nv_inference_{name}_duration_us[{window}s]))"
+    return {
+        "in_flight": f"{gauge('sum', 'upstream_rq_active')} + {gauge('sum', 'upstream_rq_pending_active')}",
+        "executing": f"({rate('request')} - {rate('queue')}) / 1e6",
+        "replicas": gauge("max", "membership_healthy"),
+    }
 
 
 def rendered(fleet):

@@ -7,6 +7,7 @@ mod chart;
 mod document;
 mod error;
 mod measured;
+mod query;
 mod raw;
 mod reference;
 mod resolve;
