@@ -10,6 +10,8 @@ mod golden;
 #[cfg(test)]
 mod must_hold;
 #[cfg(test)]
+mod partial;
+#[cfg(test)]
 mod properties;
 #[cfg(test)]
 mod reasons;
