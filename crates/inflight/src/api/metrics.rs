@@ -26,7 +26,9 @@ use super::failure::Failure;
 use super::query::parameters;
 use super::{Api, Shared, mapping};
 use crate::clock::Clock;
-use crate::fleet::{ConfigurationState, DecisionCounts, Fleet, Peers, ReplicaCounts, Timings};
+use crate::fleet::{
+    ConfigurationState, DecisionCounts, Fleet, PeerKind, Peers, ReplicaCounts, Timings,
+};
 use crate::ports::HoldKind;
 use crate::story::journal::Journal;
 use families::{
@@ -104,7 +106,7 @@ struct Reading {
     load: GateLoad,
     held: Option<HoldKind>,
     gateway_age: Option<Duration>,
-    peers_age: Option<Duration>,
+    peers_ages: Vec<(PeerKind, Duration)>,
     peers_ready: Option<u32>,
     unreachable_peers: Option<usize>,
     replicas: ReplicaCounts,
@@ -129,7 +131,7 @@ impl Reading {
             load,
             held: mapping::held(&board, now).map(|held| HoldKind::of(held.hold)),
             gateway_age: gateway_age.filter(|_| fleet.has_gateway()),
-            peers_age: peers.and_then(|peers| peers.age(now)),
+            peers_ages: peers.map(|peers| peers.ages(now)).unwrap_or_default(),
             peers_ready: peers.and_then(Peers::ready).map(Replicas::get),
             unreachable_peers: peers.map(|peers| peers.unreachable(now)),
             replicas,

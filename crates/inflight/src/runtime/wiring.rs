@@ -14,8 +14,7 @@ use inflight_core::scaling::{
 use super::model_rows::ModelRows;
 use crate::config::{
     self, AdmissionSettings, CloseWhen, Endpoints, FleetConfig, GatewaySettings, MeasuredSettings,
-    PolicySettings,
-    StaffingProfile, StepSettings,
+    PolicySettings, ServerKind, StaffingProfile, StepSettings,
 };
 use crate::endpoints::{self, Comings, Family, HealthSettings};
 use crate::gateway::{GatewayConfig, Limits, ModelRoute, SessionBy, Timeouts, UpstreamProtocol};
@@ -176,7 +175,11 @@ fn scaling(fleet: &FleetConfig, rows: &ModelRows) -> anyhow::Result<ScalingConfi
             profile: StaffingProfile::Latency,
         } => Policy::Staffing(StaffingConfig::latency()),
         PolicySettings::Occupancy { threshold, window } => {
-            Policy::Occupancy(OccupancyConfig::new(threshold, window)?)
+            let config = OccupancyConfig::new(threshold, window)?;
+            Policy::Occupancy(match cache_target(fleet) {
+                Some(target) => config.with_filled_target(target)?,
+                None => config,
+            })
         }
         PolicySettings::Concurrency {
             utilization,
@@ -213,6 +216,19 @@ fn scaling(fleet: &FleetConfig, rows: &ModelRows) -> anyhow::Result<ScalingConfi
         freshness: FRESHNESS,
         slots: rows.slots(),
     })
+}
+
+/// Returns how full the memory for requests may be of servers that tell it.
+fn cache_target(fleet: &FleetConfig) -> Option<f64> {
+    let servers = match fleet.measured.as_ref()? {
+        MeasuredSettings::Envoy(envoy) => &envoy.backend,
+        MeasuredSettings::Vllm(servers) => servers,
+        MeasuredSettings::Prometheus(_) => return None,
+    };
+    match servers.kind {
+        ServerKind::Vllm { cache_target, .. } => cache_target,
+        ServerKind::Triton { .. } | ServerKind::Custom(_) => None,
+    }
 }
 
 fn step(settings: Option<StepSettings>) -> StepLimit {

@@ -111,11 +111,20 @@ impl<R: Reader, N: Fn(&str) -> (R, String)> Follow<R, N> {
         found.sort_unstable();
         found.dedup();
         if found.is_empty() {
-            warn!(fleet, name, "no address by that name; those known before stay");
+            warn!(
+                fleet,
+                name, "no address by that name; those known before stay"
+            );
             return;
         }
         if found.len() > most {
-            warn!(fleet, name, count = found.len(), most, "too many addresses by that name");
+            warn!(
+                fleet,
+                name,
+                count = found.len(),
+                most,
+                "too many addresses by that name"
+            );
             found.truncate(most);
         }
         let gone: Vec<_> = self
@@ -141,7 +150,12 @@ impl<R: Reader, N: Fn(&str) -> (R, String)> Follow<R, N> {
     fn follow(&mut self, authority: &str, path: &str) -> Option<(PeerId, AbortHandle)> {
         let kind = self.asked.kind;
         let peer = self.fleet.peers()?.add(kind, authority);
-        info!(fleet = self.fleet.name(), kind = kind.name(), address = authority, "asks a peer");
+        info!(
+            fleet = self.fleet.name(),
+            kind = kind.name(),
+            address = authority,
+            "asks a peer"
+        );
         let (reader, path) = (self.new_reader)(path);
         let config = FetchConfig {
             authority: authority.to_owned(),
@@ -179,7 +193,11 @@ impl<R: Reader> Follower<R> {
             match read.await {
                 Ok(()) => {
                     if failures > 0 {
-                        info!(fleet = self.fleet.name(), peer = self.address, "peer answers");
+                        info!(
+                            fleet = self.fleet.name(),
+                            peer = self.address,
+                            "peer answers"
+                        );
                     }
                     failures = 0;
                 }

@@ -195,7 +195,10 @@ pub struct Observation {
     /// The answer of the user's query.
     pub metric: Term,
     /// Memory for requests that is in use, in replicas' worth.
-    #[serde(default = "Term::not_offered", skip_serializing_if = "Term::is_not_offered")]
+    #[serde(
+        default = "Term::not_offered",
+        skip_serializing_if = "Term::is_not_offered"
+    )]
     pub filled: Term,
     /// Whether a part of the load cannot be seen.
     pub is_partial: bool,
@@ -317,6 +320,8 @@ pub enum Policy {
     Occupancy {
         threshold: f64,
         window: u64,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        filled_target: Option<f64>,
     },
     Concurrency {
         utilization: f64,

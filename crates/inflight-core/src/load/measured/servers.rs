@@ -134,7 +134,10 @@ impl Servers {
     pub(super) fn peer(&self, peer: PeerId) -> Option<(Option<Timestamp>, Option<f64>)> {
         let server = self.rows.get(&peer)?;
         let latest = server.latest.as_ref();
-        Some((server.flow.read_at(), latest.and_then(ServerReading::in_flight)))
+        Some((
+            server.flow.read_at(),
+            latest.and_then(ServerReading::in_flight),
+        ))
     }
 
     pub(super) fn has_load(&self) -> bool {
@@ -161,14 +164,19 @@ impl Servers {
         let shape = standings.shape(healthy);
         self.take(now, patience, shape);
         let level = |of: fn(&ServerReading) -> Option<f64>| {
-            let counted = self.rows.values().filter(|server| {
-                shape.counts(patience.standing(now, server.flow.read_at()))
-            });
+            let counted = self
+                .rows
+                .values()
+                .filter(|server| shape.counts(patience.standing(now, server.flow.read_at())));
             let told = counted.filter_map(|server| of(server.latest.as_ref()?));
-            told.map(|value| value * shape.factor).reduce(|sum, value| sum + value)
+            told.map(|value| value * shape.factor)
+                .reduce(|sum, value| sum + value)
         };
         let tells = |of: fn(&ServerReading) -> Option<f64>| {
-            let latest = self.rows.values().filter_map(|server| server.latest.as_ref());
+            let latest = self
+                .rows
+                .values()
+                .filter_map(|server| server.latest.as_ref());
             latest.filter_map(of).next().is_some()
         };
         let (executing, queued) = (level(|told| told.executing), level(|told| told.queued));
