@@ -4,13 +4,20 @@
 //! Everything here is a function from settings to text. Nothing is asked or written, and no query
 //! leaves that the parser of the query language did not take.
 
+mod dashboard;
 mod expression;
 mod formula;
+mod keda;
+mod monitoring;
 mod promql;
 mod selector;
 mod terms;
+mod yaml;
 
+pub use dashboard::grafana;
 pub use expression::QueryError;
+pub use keda::{Places, Workload, WorkloadError, is_object_name, keda};
+pub use monitoring::{rules, scrape};
 pub use promql::{Consumer, promql, query};
 pub use selector::{Selector, SelectorError};
 

@@ -32,6 +32,8 @@ pub(super) struct Series {
     cumulative: Option<f64>,
     /// The level at the newest point, where the source offers one.
     level: Option<f64>,
+    /// Whether levels are means of the time before them.
+    is_of_means: bool,
 }
 
 /// A running total as it leaves one process for another.
@@ -58,6 +60,7 @@ impl Series {
             horizon,
             cumulative: None,
             level: None,
+            is_of_means: false,
         }
     }
 
@@ -115,6 +118,26 @@ impl Series {
         growth
     }
 
+    /// Takes a level that is itself the mean of the time up to `at`: it stands for all of the time
+    /// since the newest reading, and the first one for the time before it.
+    pub(super) fn record_mean(&mut self, at: Timestamp, mean: f64) -> f64 {
+        let newest = self.points.back().copied();
+        if newest.is_some_and(|newest| at <= newest.at) {
+            return 0.0;
+        }
+        self.is_of_means = true;
+        self.cumulative = None;
+        self.level = Some(mean);
+        let Some(newest) = newest else {
+            self.points.push_back(Point { at, value: 0.0 });
+            return 0.0;
+        };
+        let growth = mean * at.since(newest.at).as_secs_f64();
+        let value = (newest.value + growth).min(TOTAL_MAX);
+        push(&mut self.points, self.horizon, Point { at, value });
+        growth
+    }
+
     /// Returns when the newest reading was true.
     pub(super) fn newest(&self) -> Option<Timestamp> {
         self.points.back().map(|point| point.at)
@@ -127,12 +150,27 @@ impl Series {
 
     /// Returns the mean growth per second between two points before the newest reading.
     pub(super) fn mean_between(&self, from_ago: Duration, to_ago: Duration) -> f64 {
+        if self.is_of_means && to_ago.is_zero() {
+            return self.mean_of_means(from_ago);
+        }
         let seconds = from_ago.saturating_sub(to_ago).as_secs_f64();
         if seconds > 0.0 {
             (self.growth(from_ago, to_ago) / seconds).min(MEAN_MAX)
         } else {
             0.0
         }
+    }
+
+    /// Returns the mean over the window, or over as much of it as was read.
+    fn mean_of_means(&self, window: Duration) -> f64 {
+        let (Some(first), Some(newest)) = (self.points.front(), self.points.back()) else {
+            return 0.0;
+        };
+        let window = window.min(newest.at.since(first.at));
+        if window.is_zero() {
+            return self.level.unwrap_or(0.0).min(MEAN_MAX);
+        }
+        (self.growth(window, Duration::ZERO) / window.as_secs_f64()).min(MEAN_MAX)
     }
 
     /// Returns by how much the total grew between two points before the newest reading.

@@ -139,6 +139,16 @@ impl History {
         for (model, load) in self.models.iter_mut().zip(&observation.models) {
             activity = activity.and(model.observe(now, load));
         }
+        if activity == Activity::Unknown
+            && let Some(metric) = observation.metric.known()
+        {
+            // A source of the user's own number knows of nothing else that goes on.
+            activity = if metric > 0.0 {
+                Activity::Busy
+            } else {
+                Activity::Idle
+            };
+        }
         if observation.models.len() < self.models.len() || observation.is_partial {
             activity = activity.and(Activity::Unknown);
         }

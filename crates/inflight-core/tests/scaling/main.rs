@@ -8,6 +8,8 @@ mod driver;
 #[cfg(test)]
 mod golden;
 #[cfg(test)]
+mod metric;
+#[cfg(test)]
 mod must_hold;
 #[cfg(test)]
 mod partial;

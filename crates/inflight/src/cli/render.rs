@@ -8,7 +8,7 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use super::{ConfigFile, USAGE};
 use crate::config::{Config, FleetConfig};
-use crate::render::{self, Consumer, Rendered, Selector};
+use crate::render::{self, Consumer, Places, Rendered, Selector, Workload};
 
 /// Prints configuration for other systems from ours. Asks nobody and changes nothing.
 #[derive(Clone, Debug, Args)]
@@ -27,6 +27,55 @@ enum What {
         #[arg(long, value_name = "WHO", value_enum)]
         only: Option<Asker>,
     },
+    /// KEDA's objects: with target `keda` they ask us, else Prometheus.
+    Keda {
+        #[command(flatten)]
+        which: Which,
+        #[command(flatten)]
+        places: PlacesArgs,
+    },
+    /// What Prometheus scrapes, or its rules: terms to record, and alerts.
+    Prometheus {
+        #[command(flatten)]
+        which: Which,
+        /// The rules instead of the scrape configuration.
+        #[arg(long)]
+        rules: bool,
+    },
+    /// A dashboard of what inflight exports, as JSON.
+    Grafana {
+        #[command(flatten)]
+        which: Which,
+    },
+}
+
+/// Where things are in the cluster.
+#[derive(Clone, Debug, Args)]
+struct PlacesArgs {
+    /// The object's name; by default that of the workload. For one fleet.
+    #[arg(long, value_name = "NAME", value_parser = object_name)]
+    name: Option<String>,
+    /// The namespace of the object and of the workload.
+    #[arg(long, value_name = "NAME", default_value = "default", value_parser = object_name)]
+    namespace: String,
+    /// What is sized: NAME, KIND/NAME or APIVERSION/KIND/NAME; by default a deployment with the
+    /// fleet's name. For one fleet.
+    #[arg(long, value_name = "WORKLOAD")]
+    target: Option<Workload>,
+    /// Where Prometheus is, as KEDA sees it.
+    #[arg(long, value_name = "URL")]
+    prometheus: Option<String>,
+    /// Where inflight's external scaler is, as KEDA sees it.
+    #[arg(long, value_name = "HOST:PORT")]
+    scaler: Option<String>,
+}
+
+fn object_name(text: &str) -> Result<String, &'static str> {
+    if render::is_object_name(text) {
+        Ok(text.to_owned())
+    } else {
+        Err("is not what Kubernetes takes for a name: lower-case letters, digits, `-` and `.`")
+    }
 }
 
 /// Which fleets, by which file.
@@ -87,6 +136,29 @@ fn rendered(what: &What) -> Result<Rendered> {
             };
             Ok(render::query(one(&config)?, &which.selector, consumer)?)
         }
+        What::Keda { which, places } => {
+            let config = which.load()?;
+            if places.name.is_some() || places.target.is_some() {
+                one(&config)?;
+            }
+            let places = Places {
+                name: places.name.clone(),
+                namespace: places.namespace.clone(),
+                workload: places.target.clone(),
+                prometheus: places.prometheus.clone(),
+                scaler: places.scaler.clone(),
+            };
+            Ok(render::keda(&all(&config), &which.selector, &places)?)
+        }
+        What::Prometheus { which, rules } => {
+            let config = which.load()?;
+            if *rules {
+                Ok(render::rules(&config, &which.selector)?)
+            } else {
+                Ok(render::scrape(&config))
+            }
+        }
+        What::Grafana { which } => Ok(render::grafana(&which.load()?)),
     }
 }
 

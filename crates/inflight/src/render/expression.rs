@@ -1,8 +1,12 @@
 //! Judges queries by their grammar.
 
+use std::convert::Infallible;
+
+use promql_parser::label::Matchers;
 use promql_parser::parser::token::{T_BOTTOMK, T_COUNT_VALUES, T_LIMIT_RATIO, T_LIMITK, T_TOPK};
 use promql_parser::parser::value::ValueType;
-use promql_parser::parser::{AggregateExpr, Call, Expr, parse};
+use promql_parser::parser::{AggregateExpr, Call, Expr, VectorSelector, parse};
+use promql_parser::util::{ExprVisitor, walk_expr};
 
 /// The deepest brackets: the parser and its tree recurse.
 const DEPTH_MAX: usize = 100;
@@ -55,6 +59,31 @@ pub(super) fn judge(query: &str) -> Result<Rows, QueryError> {
     }
 }
 
+/// Returns the counters, by their names, that a query takes as they are and not as a rate.
+pub(super) fn bare_counters(query: &str) -> Vec<String> {
+    struct Counters(Vec<String>);
+    impl ExprVisitor for Counters {
+        type Error = Infallible;
+
+        fn pre_visit(&mut self, expression: &Expr) -> Result<bool, Infallible> {
+            if let Expr::VectorSelector(VectorSelector {
+                name: Some(name), ..
+            }) = expression
+                && name.ends_with("_total")
+                && !self.0.contains(name)
+            {
+                self.0.push(name.clone());
+            }
+            Ok(true)
+        }
+    }
+    let mut counters = Counters(Vec::new());
+    if let Ok(expression) = parse(query) {
+        let Ok(_) = walk_expr(&mut counters, &expression);
+    }
+    counters.0
+}
+
 /// Lays a query out for people: without comments and needless brackets, on lines where it is long.
 ///
 /// *Errors*: it is no query.
@@ -68,7 +97,7 @@ pub(super) fn laid_out(query: &str) -> Result<String, QueryError> {
     Ok(if is_same { text } else { query.to_owned() })
 }
 
-/// Takes brackets off what holds together without them.
+/// Takes brackets off what holds together without them, and sorts labels as they are printed.
 fn unwrap_calls(expression: &mut Expr) {
     let holds_together = |inner: &Expr| {
         matches!(
@@ -92,12 +121,14 @@ fn unwrap_calls(expression: &mut Expr) {
             unwrap_calls(&mut both.rhs);
         }
         Expr::Call(call) => (call.args.args.iter_mut()).for_each(|argument| unwrap_calls(argument)),
-        Expr::NumberLiteral(_)
-        | Expr::StringLiteral(_)
-        | Expr::VectorSelector(_)
-        | Expr::MatrixSelector(_)
-        | Expr::Extension(_) => {}
+        Expr::VectorSelector(series) => sort_labels(&mut series.matchers),
+        Expr::MatrixSelector(series) => sort_labels(&mut series.vs.matchers),
+        Expr::NumberLiteral(_) | Expr::StringLiteral(_) | Expr::Extension(_) => {}
     }
+}
+
+fn sort_labels(labels: &mut Matchers) {
+    labels.matchers.sort_by_key(ToString::to_string);
 }
 
 /// Tells whether a vector can have one row without labels at most.
@@ -148,6 +179,15 @@ mod tests {
         ] {
             assert_eq!(judge(query), Ok(rows), "{query}");
         }
+    }
+
+    #[test]
+    fn b19_a_counter_that_is_taken_as_it_is_is_told() {
+        assert_eq!(
+            bare_counters("sum(a_total) / b_total + a_total"),
+            ["a_total", "b_total"]
+        );
+        assert_eq!(bare_counters("sum(rate(a_total[5m])) + b"), [""; 0]);
     }
 
     #[test]

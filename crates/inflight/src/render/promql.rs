@@ -3,12 +3,12 @@
 
 use inflight_core::Replicas;
 
+use super::expression::{self, judge};
 use super::formula::Formula;
 use super::selector::Selector;
 use super::terms::{Basis, Terms, basis, span, window};
 use super::{RenderError, Rendered};
 use crate::config::{FleetConfig, MetricKind, PolicySettings};
-use crate::render::expression::judge;
 
 /// The inflation that `occupancy` aims for, for a fleet that has another policy.
 const THRESHOLD: f64 = 2.0;
@@ -91,6 +91,7 @@ impl Number {
                     fleet.name
                 ));
             }
+            warnings.extend(bare_counters(fleet, &formula.required));
             if !terms.knows_zero && fleet.replicas_min == Replicas::ZERO {
                 warnings.push(format!(
                     "fleet {}: its servers tell all that is known of it, so that at zero replicas \
@@ -99,8 +100,23 @@ impl Number {
                 ));
             }
         }
+        if let Queries::Own(query) = &self.queries {
+            warnings.extend(bare_counters(fleet, query));
+        }
         warnings
     }
+}
+
+/// Tells of counters that only ever grow and would size a fleet.
+fn bare_counters(fleet: &FleetConfig, query: &str) -> Option<String> {
+    let names = expression::bare_counters(query);
+    (!names.is_empty()).then(|| {
+        format!(
+            "fleet {}: {} grows as long as it runs, whatever the load: take its rate",
+            fleet.name,
+            names.join(", ")
+        )
+    })
 }
 
 /// Returns one query of a fleet, and nothing else.
@@ -182,10 +198,16 @@ fn gate(fleet: &FleetConfig) -> String {
         .map(|admission| {
             format!(
                 "# Refuse new clients above {}, let them in again below {}.\n",
-                admission.threshold, admission.reopen
+                number(admission.threshold),
+                number(admission.reopen)
             )
         })
         .unwrap_or_default()
+}
+
+/// Spells a number for people, without what rounding left at its end.
+pub(super) fn number(value: f64) -> f64 {
+    (value * 1e6).round() / 1e6
 }
 
 fn own(fleet: &FleetConfig, number: &Number, query: &str) -> String {

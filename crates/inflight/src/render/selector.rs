@@ -46,7 +46,8 @@ impl Selector {
     /// Returns the selector of a metric whose series have these labels as well.
     pub(super) fn of(&self, metric: &str, labels: &[Label]) -> String {
         let own = labels.iter().map(Label::spelled);
-        let all: Vec<String> = own.chain(self.matchers.iter().cloned()).collect();
+        let mut all: Vec<String> = own.chain(self.matchers.iter().cloned()).collect();
+        all.sort();
         if all.is_empty() {
             metric.to_owned()
         } else {
@@ -165,7 +166,7 @@ mod tests {
             .unwrap();
         assert_eq!(
             selector.of("up", &[Label::is("own", "\\")]),
-            r#"up{own="\\",release="a\"b",zone!="c",pod=~"x.*"}"#
+            r#"up{own="\\",pod=~"x.*",release="a\"b",zone!="c"}"#
         );
         assert_eq!("".parse(), Ok(Selector::default()));
     }

@@ -22,13 +22,13 @@ use super::part::Part;
 use super::snapshot::PastFleet;
 use super::wiring;
 use crate::clock::Clock;
-use crate::config::{Endpoints, FleetConfig, Target};
+use crate::config::{Endpoints, FleetConfig, PrometheusSettings, Target};
 use crate::control::Control;
 use crate::endpoints::{self, HealthSettings};
 use crate::fleet::{Board, Fleet, Member, Peers};
 use crate::gateway::{Gateway, GatewayConfig, SessionBy};
 use crate::ports::{FleetSettings, Order};
-use crate::sources::{MeasuredConfig, MeasuredSource, PeerSource, PeersConfig};
+use crate::sources::{MeasuredConfig, MeasuredSource, PeerSource, PeersConfig, PrometheusSource};
 use crate::story::Story;
 use crate::targets::process::{Orphan, ProcessConfig, ProcessHost};
 use replicas::RunningReplicas;
@@ -94,6 +94,8 @@ struct Told {
     peers: Option<PeersConfig>,
     /// What measures it beside gateways.
     measured: Option<MeasuredConfig>,
+    /// What is asked queries about it.
+    queried: Option<PrometheusSettings>,
     process: Option<ProcessConfig>,
     /// Where the replicas are that nobody here starts.
     endpoints: Option<endpoints::Settings>,
@@ -132,7 +134,8 @@ impl Told {
             gateway: (config.gateway.as_ref())
                 .map(|settings| wiring::gateway(config, settings, &rows)),
             peers: wiring::peers(config),
-            measured: wiring::measured(config)?,
+            measured: wiring::measured(config),
+            queried: wiring::queried(config),
             process: match &config.target {
                 Target::Process(settings) => Some(wiring::process(config, settings)?),
                 Target::Advise | Target::Keda { .. } => None,
@@ -210,9 +213,12 @@ impl RunningFleet {
         if past.is_none() || told.session() == Some(&SessionBy::Address) {
             gate.on_restart(now);
         }
-        let peers = match &told.measured {
-            Some(measured) => Some(Peers::measured(measured.measured_by())),
-            None => (told.peers.as_ref()).map(|_| Peers::new(instance, config.models.len())),
+        let peers = match (&told.measured, &told.queried) {
+            (Some(measured), _) => Some(Peers::measured(measured.measured_by())),
+            (None, Some(queried)) => Some(Peers::queried(wiring::patience(queried))),
+            (None, None) => {
+                (told.peers.as_ref()).map(|_| Peers::new(instance, config.models.len()))
+            }
         };
         let fleet = Fleet::with_sources(
             &config.name,
@@ -276,6 +282,7 @@ impl RunningFleet {
         if told.gateway.is_some() != self.told.gateway.is_some()
             || told.peers != self.told.peers
             || told.measured != self.told.measured
+            || told.queried != self.told.queried
         {
             anyhow::bail!("fleet {}: `source` {SOURCE_CANNOT_CHANGE}", config.name);
         }
@@ -495,6 +502,10 @@ fn start_source(fleet: &Arc<Fleet>, told: &Told) -> Option<Part> {
     let name = "a source";
     if let Some(measured) = told.measured.clone() {
         let source = MeasuredSource::new(Arc::clone(fleet), measured);
+        return Some(Part::start(name, |stop| source.run(stop)));
+    }
+    if let Some(queried) = told.queried.clone() {
+        let source = PrometheusSource::new(Arc::clone(fleet), queried);
         return Some(Part::start(name, |stop| source.run(stop)));
     }
     let source = PeerSource::new(Arc::clone(fleet), told.peers.clone()?);

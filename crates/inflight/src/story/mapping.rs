@@ -162,6 +162,8 @@ fn term<T: Copy>(term: &load::Term<T>, number_in: impl Fn(T) -> f64) -> Term {
                 load::Missing::NeverRead => (wire::Missing::NeverRead, None),
                 load::Missing::Stale { age } => (wire::Missing::Stale, Some(nanos(age))),
                 load::Missing::NotANumber => (wire::Missing::NotANumber, None),
+                load::Missing::NoRow => (wire::Missing::NoRow, None),
+                load::Missing::SeveralRows => (wire::Missing::SeveralRows, None),
             };
             let value = ();
             Term::Unknown {
@@ -196,6 +198,8 @@ fn term_of<T: Copy>(
                 age: Duration::from_nanos(age.unwrap_or_default()),
             },
             wire::Missing::NotANumber => load::Missing::NotANumber,
+            wire::Missing::NoRow => load::Missing::NoRow,
+            wire::Missing::SeveralRows => load::Missing::SeveralRows,
         }),
     })
 }

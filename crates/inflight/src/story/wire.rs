@@ -179,6 +179,8 @@ pub enum Missing {
     NeverRead,
     Stale,
     NotANumber,
+    NoRow,
+    SeveralRows,
 }
 
 /// A reading.

@@ -22,6 +22,7 @@ mod journal;
 mod process_target;
 mod product;
 mod promtool;
+mod queries;
 mod reload;
 mod render;
 mod serve;

@@ -2,6 +2,7 @@
 
 mod configuration;
 mod instance;
+mod queried;
 mod restart;
 mod two_gateways;
 

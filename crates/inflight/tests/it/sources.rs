@@ -20,7 +20,7 @@ use tokio::time::sleep;
 use crate::api::instance::{Instance, arrival};
 
 /// Long enough for any machine; nothing waits for it unless it fails.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A fleet of ours that only peers measure, and its source.
 struct Asking {
@@ -87,7 +87,7 @@ impl Asking {
     }
 }
 
-fn gate() -> inflight_core::admission::GateConfig {
+pub(crate) fn gate() -> inflight_core::admission::GateConfig {
     use inflight_core::admission::{
         AdmissionConfig, AdmissionScope, GateConfig, ModelConfig, QueueBounds, When,
     };

@@ -19,6 +19,8 @@ fn any_missing() -> impl Strategy<Value = Missing> {
         Just(Missing::NotOffered),
         Just(Missing::NeverRead),
         Just(Missing::NotANumber),
+        Just(Missing::NoRow),
+        Just(Missing::SeveralRows),
         any_span().prop_map(|age| Missing::Stale { age }),
     ]
 }
