@@ -55,6 +55,7 @@ class Sizes:
         with self._lock:
             self.sizes = {name: [] for name in self._names}
             self.failures = {name: set() for name in self._names}
+            self.reasons = {}
 
     def _run(self):
         while not self._stop.wait(0.25):
@@ -62,8 +63,11 @@ class Sizes:
                 state = self._product.fleet(name)
                 if not state:
                     continue
+                size = state["replicas"]["desired"]
                 with self._lock:
-                    self.sizes[name].append(state["replicas"]["desired"])
+                    if size < min(self.sizes[name], default=size):
+                        self.reasons[name] = state["decision"]["reason"]
+                    self.sizes[name].append(size)
                     self.failures[name] |= {f"{one['kind']} {one['state']}: {one['failure']}" for one in state["sources"]
                                             if one["failure"]}
 
@@ -82,7 +86,7 @@ def outage(sizes, what, seconds, window, gone, back):
     sizes.begin()
     gone()
     time.sleep(seconds)
-    meanwhile, failures = spans(), sizes.failures
+    meanwhile, failures, reasons = spans(), sizes.failures, sizes.reasons
     sizes.begin()
     back()
     time.sleep(window + 2 * SETTLE)
@@ -95,6 +99,8 @@ def outage(sizes, what, seconds, window, gone, back):
         said = "; ".join(sorted(failures[name])) or "no source fails"
         print(f"{'ok  ' if right else 'FAIL'} {what:22} {name:8} size before {before[name]}, meanwhile "
               f"{meanwhile[name]}, afterwards {after[name]}; {said[:300]}", flush=True)
+        for reason in (() if right else (reasons.get(name), sizes.reasons.get(name))):
+            print(f"     {reason}", flush=True)
     return all_right
 
 

@@ -220,12 +220,19 @@ def term_queries(window):
 
 def rendered(fleet):
     """The queries that the product prints for a fleet: of the scaler and of the gate."""
+    return {form: ask_about(fleet, "render", "promql", "--only", who).stdout
+            for form, who in (("R_needed", "scaler"), ("ratio", "gate"))}
+
+
+def ask_about(fleets, *command):
+    """Runs a command of the product on a configuration with these fleets."""
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
-        file.write(f"version: 1\nadmin: {{ listen: 127.0.0.1:0 }}\nfleets:{fleet}")
+        file.write(f"version: 1\nadmin: {{ listen: \"127.0.0.1:0\" }}\nfleets:{fleets}")
         file.flush()
-        return {form: subprocess.run([BINARY, "render", "promql", "-c", file.name, "--only", who],
-                                     capture_output=True, text=True, check=True, timeout=30).stdout
-                for form, who in (("R_needed", "scaler"), ("ratio", "gate"))}
+        done = subprocess.run([BINARY, *command, "-c", file.name], capture_output=True, text=True, timeout=60)
+    if done.returncode == 2:
+        sys.exit(f"inflight {' '.join(command)}: {done.stderr}")
+    return done
 
 
 def infer_request(model):

@@ -52,7 +52,9 @@ def run(name, load, service_ms, window):
         product = start(Product(*fleets.values()))
         clients = [start(real.Clients(envoy.listen, count, model)) for model, count in load.items()]
         queries = {estimator: real.rendered(fleet)["R_needed"] for estimator, fleet in fleets.items()}
-        time.sleep(window + 15)   # the window is full, and a decision was made of it
+        full = time.time() + window + 15   # the window is full, and a decision was made of it
+        live = real.ask_about("".join(fleets.values()), "check", "--live")
+        time.sleep(max(0, full - time.time()))
         marks = [one.mark() for one in clients]
         seen = {estimator: {"L": [], "R_needed": [], "PromQL": []} for estimator in ESTIMATORS}
         for _ in range(SAMPLES):
@@ -64,7 +66,10 @@ def run(name, load, service_ms, window):
                 of["PromQL"].append(prometheus.query(queries[estimator]))
         open_requests = sum(one.since(mark) for one, mark in zip(clients, marks))
         failed, answered = (sum(getattr(one, what) for one in clients) for what in ("failed", "answered"))
-    all_right = True
+    all_right = live.returncode == 0
+    for line in live.stdout.splitlines() if all_right else (live.stdout + live.stderr).splitlines():
+        if line.startswith("  "):
+            print(f"     check --live: {line.strip()}")
     value = mean(seen["gauges"]["L"])
     all_right &= say(abs(off(value, open_requests)) <= 5, "in flight by gauges", value, "clients", open_requests, 5)
     for estimator, of in seen.items():

@@ -37,7 +37,11 @@ fn b16_what_was_missed_shrinks_no_fleet_as_long_as_a_window_holds_it() {
             sizes.push(scaler.decide(at(second)).desired);
         }
         let before = sizes[149];
-        assert_eq!(sizes[150..300], [before].repeat(150), "the load was the same");
+        assert_eq!(
+            sizes[150..300],
+            [before].repeat(150),
+            "the load was the same"
+        );
         assert!(sizes[449] < before, "and a fleet shrinks that needs less");
     }
 }

@@ -18,10 +18,12 @@ const DEPTH_MAX: usize = 100;
 pub(super) struct Query(Expr);
 
 /// A metric that a query reads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Read<'a> {
     /// Its name; empty where only labels select.
     pub(super) name: &'a str,
+    /// The selector as the query writes it.
+    pub(super) selector: String,
     /// The span, for rates and means.
     pub(super) span: Option<Duration>,
 }
@@ -61,6 +63,15 @@ impl Query {
         collect(&self.0, &mut found);
         found
     }
+}
+
+/// Returns the selectors of spans that a query reads, as it writes them; none where it is none.
+#[must_use]
+pub fn query_spans(query: &str) -> Vec<String> {
+    let query = Query::read(query);
+    let reads = query.as_ref().map(Query::reads).unwrap_or_default();
+    let spans = reads.into_iter().filter(|read| read.span.is_some());
+    spans.map(|read| read.selector).collect()
 }
 
 /// Returns the power of the fleet's size that a number goes with: sums over replicas and counts of
@@ -131,10 +142,12 @@ fn collect<'a>(expression: &'a Expr, found: &mut Vec<Read<'a>>) {
     match expression {
         Expr::VectorSelector(selector) => found.push(Read {
             name: name(selector),
+            selector: selector.to_string(),
             span: None,
         }),
         Expr::MatrixSelector(selector) => found.push(Read {
             name: name(&selector.vs),
+            selector: selector.to_string(),
             span: Some(selector.range),
         }),
         Expr::Paren(inner) => collect(&inner.expr, found),
@@ -171,11 +184,26 @@ mod tests {
             ("max(envoy_cluster_membership_healthy)", total),
             ("avg(queue_length)", intensive),
             ("sum(queue_length) / count(up)", intensive),
-            ("sum(queue_length) / scalar(clamp_min(max(envoy_cluster_membership_healthy), 1))", intensive),
-            ("sum(rate(wait_us[30s])) / (sum(rate(batches[30s])) * 1000 + 0.001)", intensive),
-            ("histogram_quantile(0.9, sum by (le) (rate(latency_bucket[1m])))", intensive),
-            ("avg(queue_length) * max(kube_deployment_status_replicas)", total),
-            ("(sum(l) or 0 * max(membership_healthy)) * max(membership_healthy) / clamp_min(sum(s), 1)", total),
+            (
+                "sum(queue_length) / scalar(clamp_min(max(envoy_cluster_membership_healthy), 1))",
+                intensive,
+            ),
+            (
+                "sum(rate(wait_us[30s])) / (sum(rate(batches[30s])) * 1000 + 0.001)",
+                intensive,
+            ),
+            (
+                "histogram_quantile(0.9, sum by (le) (rate(latency_bucket[1m])))",
+                intensive,
+            ),
+            (
+                "avg(queue_length) * max(kube_deployment_status_replicas)",
+                total,
+            ),
+            (
+                "(sum(l) or 0 * max(membership_healthy)) * max(membership_healthy) / clamp_min(sum(s), 1)",
+                total,
+            ),
             ("queue_length", None),
             ("predict_linear(a[5m], 60)", None),
             ("sum(a) + avg(b)", None),
@@ -188,9 +216,17 @@ mod tests {
     #[test]
     fn what_a_query_reads_is_found_wherever_it_stands() {
         let query = Query::read("sum(rate(a[30s])) / clamp_min(max(b), 1) or sum(c > 0)").unwrap();
-        let names: Vec<_> = query.reads().iter().map(|read| (read.name, read.span)).collect();
+        let names: Vec<_> = query
+            .reads()
+            .iter()
+            .map(|read| (read.name, read.span))
+            .collect();
         let span = Some(Duration::from_secs(30));
         assert_eq!(names, [("a", span), ("b", None), ("c", None)]);
+        assert_eq!(
+            query_spans("sum(rate(a{b=\"c\"}[30s])) / d"),
+            ["a{b=\"c\"}[30s]"]
+        );
     }
 
     #[test]

@@ -1,14 +1,16 @@
 //! `inflight check --live`: asks every source for a few readings, and says what each term is, how
 //! it was got, and what it would lead to. Opens no gateway, changes no fleet, writes nothing.
 
+mod advice;
+
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use inflight_core::load::{Estimator, ModelLoad, Observation, Term};
-use inflight_core::{Occupancy, Replicas};
+use inflight_core::Replicas;
+use inflight_core::load::{Estimator, Level, Missing, ModelLoad, Observation, Term};
 use tokio::time::{Instant, sleep};
 
 use crate::api::{self, wire};
@@ -47,6 +49,7 @@ async fn ask(config: Config) -> anyhow::Result<(String, bool)> {
     if config.fleets.is_empty() {
         return Ok((text, true));
     }
+    let settings = config.fleets.clone();
     let running = Running::start(config, false)
         .await
         .context("the sources cannot be asked")?;
@@ -56,10 +59,13 @@ async fn ask(config: Config) -> anyhow::Result<(String, bool)> {
         sleep(Duration::from_millis(100)).await;
     }
     let mut is_all_known = true;
-    for fleet in &fleets {
+    for (fleet, settings) in fleets.iter().zip(&settings) {
         let (_, observed) = fleet.observe();
         let (said, is_known) = report(&api::fleet(fleet, clock), &observed);
         text.push_str(&said);
+        for advice in advice::advice(settings).await {
+            text.push_str(&format!("  warning: {advice}\n"));
+        }
         is_all_known &= is_known;
     }
     running.stop().await?;
@@ -123,33 +129,44 @@ fn report(fleet: &wire::Fleet, observed: &Observation) -> (String, bool) {
 
 /// Returns the terms of an observation that its source offers, with how each was got.
 fn terms(observed: &Observation) -> Vec<(&'static str, String)> {
-    let replicas = observed.replicas.ready().map(Replicas::as_f64);
-    let metric = observed.metric;
-    let mut all = vec![("replicas R", replicas), ("the query's number", metric)];
+    let mut all = Vec::new();
     if let [only] = observed.models.as_slice() {
-        let level = |of: fn(&ModelLoad) -> Term<Occupancy>| of(only).map(Occupancy::get);
-        all.splice(
-            0..0,
-            [
-                ("in flight L", level(|model| model.in_flight.now)),
-                ("executing S", level(|model| model.executing.now)),
-            ],
-        );
+        all.push(("in flight L", of_level(only, |model| model.in_flight)));
+        all.push(("executing S", of_level(only, |model| model.executing)));
     }
-    let offered = all.into_iter().filter_map(|(name, term)| match term {
+    let replicas = observed.replicas.ready().map(Replicas::as_f64);
+    all.push(("replicas R", of_term(replicas)));
+    all.push(("the query's number", of_term(observed.metric)));
+    let offered = |(name, said): (_, Option<String>)| Some((name, said?));
+    all.into_iter().filter_map(offered).collect()
+}
+
+/// Says what a level is; one that is known by its growth alone has no value at a moment.
+fn of_level(model: &ModelLoad, level: fn(&ModelLoad) -> Level) -> Option<String> {
+    let level = level(model);
+    match (level.now, level.integral) {
+        (Term::Unknown(Missing::NotOffered), Term::Known { age, estimator, .. }) => {
+            let age = age.as_secs_f64();
+            Some(format!("a rate by {}, {age:.1} s old", by(estimator)))
+        }
+        (Term::Unknown(Missing::NotOffered), Term::Unknown(_)) => of_term(level.integral),
+        (now, _) => of_term(now.map(inflight_core::Occupancy::get)),
+    }
+}
+
+fn of_term(term: Term<f64>) -> Option<String> {
+    match term {
         Term::Known {
             value,
             age,
             estimator,
         } => {
-            let by = by(estimator);
             let age = age.as_secs_f64();
-            Some((name, format!("{value:.3} by {by}, {age:.1} s old")))
+            Some(format!("{value:.3} by {}, {age:.1} s old", by(estimator)))
         }
-        Term::Unknown(inflight_core::load::Missing::NotOffered) => None,
-        Term::Unknown(why) => Some((name, format!("unknown, {why}"))),
-    });
-    offered.collect()
+        Term::Unknown(Missing::NotOffered) => None,
+        Term::Unknown(why) => Some(format!("unknown, {why}")),
+    }
 }
 
 /// Says how a value was got.
@@ -161,3 +178,6 @@ const fn by(estimator: Estimator) -> &'static str {
         Estimator::Query => "a query",
     }
 }
+
+#[cfg(test)]
+mod tests;

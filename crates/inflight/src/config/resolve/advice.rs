@@ -15,7 +15,14 @@ const READINGS: u32 = 4;
 /// How often Envoy merges its histograms unless told otherwise.
 const STATS_FLUSH: Duration = Duration::from_secs(5);
 /// How the names of metrics begin that servers tell of themselves, and are gone with them.
-const SERVERS: [&str; 6] = ["nv_", "vllm:", "sglang:", "tgi_", "ts_", "ray_serve_replica_"];
+const SERVERS: [&str; 6] = [
+    "nv_",
+    "vllm:",
+    "sglang:",
+    "tgi_",
+    "ts_",
+    "ray_serve_replica_",
+];
 
 /// Warns of what a measured fleet's keys may bring about.
 pub(super) fn warn_of_measuring(raw: &raw::Fleet, fleet: &FleetConfig, problems: &mut Problems) {
@@ -122,16 +129,31 @@ fn warn_of_queries(
     places: &Places,
     problems: &mut Problems,
 ) {
-    let given = [&keys.in_flight, &keys.executing, &keys.replicas, &keys.query];
+    let given = [
+        &keys.in_flight,
+        &keys.executing,
+        &keys.replicas,
+        &keys.query,
+    ];
     for key in given.into_iter().flatten() {
         let query = match Query::read(&key.value) {
             Ok(query) => query,
             Err(error) => {
-                problems.warn(&key.place, format!("is no PromQL that we can read: {error}"));
+                problems.warn(
+                    &key.place,
+                    format!("is no PromQL that we can read: {error}"),
+                );
                 continue;
             }
         };
         for read in query.reads() {
+            if read.span.is_none() && read.name.ends_with("_total") {
+                let what = format!(
+                    "{} is a counter by its name, and is taken as it is: is `rate(…)` missing?",
+                    read.name
+                );
+                problems.warn(&key.place, what);
+            }
             let is_histogram = read.name.contains("upstream_rq_time");
             let least = STATS_FLUSH * READINGS;
             if let Some(span) = read.span.filter(|span| is_histogram && *span < least) {
