@@ -88,10 +88,14 @@ fn sources_alone(mut config: Config) -> Config {
     config
 }
 
+/// Tells whether all that is to be known was decided from: the first decision comes before
+/// counters were read twice.
 fn is_decided(fleet: &Fleet) -> bool {
     let board = fleet.board();
-    let last = board.decisions().next();
-    last.is_some_and(|decision| decision.wanted.is_some())
+    let known = board
+        .decisions()
+        .filter(|decision| decision.wanted.is_some());
+    known.count() > 1
 }
 
 /// Says what one fleet's sources tell, and whether every term that the policy needs is known.

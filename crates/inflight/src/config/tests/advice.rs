@@ -7,7 +7,7 @@ use crate::config::{Config, Surroundings};
 /// The warnings of one fleet, with `{source}` and what else it has.
 fn warnings(source: &str, more: &str) -> Vec<String> {
     let text = format!(
-        "version: 1\nadmin: {{ listen: 127.0.0.1:9900 }}\nfleets:\n- name: a\n  source: {{ {source} }}\n{more}\n"
+        "version: 1\nadmin: {{ listen: 127.0.0.1:9900 }}\nfleets:\n- name: a\n  source: {{ {source} }}\n  {more}\n"
     );
     let config =
         Config::from_text(Path::new("inflight.yaml"), &text, &Surroundings::Elsewhere).unwrap();
@@ -29,37 +29,40 @@ fn only(found: &[String], place: &str, part: &str) {
 #[test]
 fn a_measured_fleet_as_it_should_be_has_no_warning() {
     let source = format!("envoy: {{ {ENVOY}, estimator: time_sum }}");
-    assert_eq!(warnings(&source, ""), Vec::<String>::new());
-    let zero = "  replicas: { min: 0, max: 4 }\n  target: { keda: { listen: 127.0.0.1:9443 } }";
+    assert_eq!(
+        warnings(&source, "replicas: { max: 4 }"),
+        Vec::<String>::new()
+    );
+    let zero = "replicas: { min: 0, max: 4 }\n  target: { keda: { listen: 127.0.0.1:9443 } }";
     assert_eq!(warnings(&source, zero), Vec::<String>::new());
 }
 
 #[test]
 fn a_window_of_few_readings_or_few_flushes_is_named() {
     let seldom = format!("envoy: {{ {ENVOY}, every: 10s }}");
-    let found = warnings(&seldom, "  scaling: { window: 30s }");
+    let found = warnings(&seldom, "replicas: { max: 4 }\n  scaling: { window: 30s }");
     only(
         &found,
-        "line 6: fleets[0].scaling.window: 30s holds fewer than 4",
+        "line 7: fleets[0].scaling.window: 30s holds fewer than 4",
         "at least 40s",
     );
     let flushed = format!("envoy: {{ {ENVOY}, estimator: time_sum }}");
-    let found = warnings(&flushed, "  scaling: { window: 19s }");
+    let found = warnings(&flushed, "replicas: { max: 4 }\n  scaling: { window: 19s }");
     only(
         &found,
-        "line 6: fleets[0].scaling.window: 19s",
+        "line 7: fleets[0].scaling.window: 19s",
         "at least 20s",
     );
     let gauges = format!("envoy: {{ {ENVOY} }}");
     assert_eq!(
-        warnings(&gauges, "  scaling: { window: 19s }"),
+        warnings(&gauges, "replicas: { max: 4 }\n  scaling: { window: 19s }"),
         Vec::<String>::new()
     );
 }
 
 #[test]
 fn a_fleet_that_nothing_wakes_is_named() {
-    let zero = "  replicas: { min: 0, max: 4 }\n  target: { keda: { listen: 127.0.0.1:9443 } }";
+    let zero = "replicas: { min: 0, max: 4 }\n  target: { keda: { listen: 127.0.0.1:9443 } }";
     let vllm = "vllm: { metrics: ['http://b:2/metrics'] }";
     only(
         &warnings(vllm, zero),
@@ -86,12 +89,13 @@ fn a_query_of_another_kind_than_its_policy_takes_is_asked_about() {
     let source = |query: &str| format!("prometheus: {{ url: 'http://p:9090', query: '{query}' }}");
     let ratio = source("sum(queued) / sum(done)");
     let total = source("sum(queued)");
-    let replicas = "  replicas: { max: 4 }";
+    let replicas = "replicas: { max: 4 }";
     let kinds = ["", ", kind: value"];
     let [average, value] =
         kinds.map(|kind| format!("{replicas}\n  scaling: {{ target: 10{kind} }}"));
     only(&warnings(&ratio, &average), "line", "Is it `kind: value`?");
     assert_eq!(warnings(&total, &average), Vec::<String>::new());
+    let total = source("sum(queued)").replace("query:", "replicas: count(up), query:");
     let found = warnings(&total, &value);
     assert!(
         found
@@ -104,7 +108,7 @@ fn a_query_of_another_kind_than_its_policy_takes_is_asked_about() {
 #[test]
 fn b19_a_counter_that_is_taken_as_it_is_is_asked_about() {
     let source = "prometheus: { url: 'http://p:9090', query: sum(requests_total) }";
-    let scaling = "  scaling: { target: 10 }";
+    let scaling = "replicas: { max: 4 }\n  scaling: { target: 10 }";
     only(
         &warnings(source, scaling),
         "line 5: fleets[0].source.prometheus.query: requests_total is a counter",
@@ -118,7 +122,7 @@ fn b19_a_counter_that_is_taken_as_it_is_is_asked_about() {
 fn a_span_of_few_flushes_and_what_is_no_query_are_named() {
     let source = "prometheus: { url: 'http://p:9090', in_flight: 'sum(rate(envoy_cluster_upstream_rq_time_sum[10s])) / 1e3', \
                   executing: 'sum(', replicas: max(r) }";
-    let found = warnings(source, "");
+    let found = warnings(source, "replicas: { max: 4 }");
     assert_eq!(found.len(), 2, "{found:#?}");
     assert!(
         found[0].contains("upstream_rq_time_sum[10s]: Envoy moves it only with"),
