@@ -19,6 +19,7 @@ import real
 from harness import Product
 
 CLIENTS = 10                   # 5 replicas needed at two slots each: far from an edge of threshold 2
+SERVICE_MS = 200               # long beside the clients' own way to Envoy on a busy machine
 SETTLE = 15                    # seconds: health checks and a decision or two
 
 
@@ -113,7 +114,7 @@ def main():
     with contextlib.ExitStack() as running:
         def start(component):
             return running.enter_context(component)
-        tritons = [start(real.Triton(slots=2)) for _ in range(2)]
+        tritons = [start(real.Triton({"fast": SERVICE_MS}, slots=2)) for _ in range(2)]
         envoys = [start(real.Envoy(tritons)) for _ in range(2)]
         prometheus = start(real.Prometheus(envoys, tritons))
         for envoy in envoys:
