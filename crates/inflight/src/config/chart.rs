@@ -36,7 +36,7 @@ pub fn chart_advice(text: &str) -> Result<ChartAdvice, Problem> {
     let mut fixes = Vec::new();
     let values = values::Values::read(&root, &mut fixes);
     advice::add_fixes(&values, &mut fixes);
-    fixes.sort_by(|a, b| a.place.line.cmp(&b.place.line));
+    fixes.sort_by_key(|fix| fix.place.line);
     Ok(ChartAdvice {
         does: advice::does(&values),
         changes: advice::changes(&values),

@@ -154,21 +154,21 @@ pub(super) fn add_fixes(values: &Values, fixes: &mut Vec<Problem>) {
         );
         fix(&keda.minimum.place, what);
     }
-    if let Prometheus::Nobody { place } = &values.prometheus {
-        if keda.enabled.value || gate.value {
-            fix(
-                place,
-                "nobody is asked for the metric, and KEDA gets the address `https://:9090`: set \
-                 prometheus.enabled or prometheus.external"
-                    .to_owned(),
-            );
-        }
+    if let Prometheus::Nobody { place } = &values.prometheus
+        && (keda.enabled.value || gate.value)
+    {
+        fix(
+            place,
+            "nobody is asked for the metric, and KEDA gets the address `https://:9090`: set \
+             prometheus.enabled or prometheus.external"
+                .to_owned(),
+        );
     }
 }
 
 fn default_metric(values: &Values, fix: &mut impl FnMut(&Place, String)) {
     let (threshold, admission) = (&values.threshold, &values.admission);
-    if !(threshold.value > 0.0) {
+    if threshold.value <= 0.0 {
         fix(
             &threshold.place,
             format!("{} divides by nothing", threshold.value),
@@ -340,6 +340,6 @@ fn growth(values: &Values) -> Option<f64> {
     let missing = keda.maximum.value - keda.minimum.value.max(1.0);
     let steps = (missing / up.replicas).ceil();
     (missing > 0.0 && up.replicas > 0.0)
-        .then(|| up.window + (steps - 1.0) * up.every)
+        .then_some(up.window + (steps - 1.0) * up.every)
         .filter(|seconds| seconds.is_finite() && *seconds > 0.0)
 }

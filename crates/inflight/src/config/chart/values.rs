@@ -217,14 +217,24 @@ impl<'a> File<'a> {
     fn flag(&mut self, path: &str, default: bool) -> Located<bool> {
         self.take(path, default, "`true` or `false`", |value| match value {
             Value::Bool(value) => Some(*value),
-            _ => None,
+            Value::Null
+            | Value::Integer(_)
+            | Value::Float(_)
+            | Value::Text(_)
+            | Value::List(_)
+            | Value::Mapping(_) => None,
         })
     }
 
     fn text(&mut self, path: &str, default: &str) -> Located<String> {
         self.take(path, default.to_owned(), "a text", |value| match value {
             Value::Text(text) => Some(text.clone()),
-            _ => None,
+            Value::Null
+            | Value::Bool(_)
+            | Value::Integer(_)
+            | Value::Float(_)
+            | Value::List(_)
+            | Value::Mapping(_) => None,
         })
     }
 
@@ -258,7 +268,12 @@ impl<'a> File<'a> {
             "a duration as Prometheus writes it",
             |value| match value {
                 Value::Text(text) => prometheus_span(text),
-                _ => None,
+                Value::Null
+                | Value::Bool(_)
+                | Value::Integer(_)
+                | Value::Float(_)
+                | Value::List(_)
+                | Value::Mapping(_) => None,
             },
         )
     }
