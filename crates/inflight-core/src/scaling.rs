@@ -297,7 +297,7 @@ impl Scaler {
             finding,
             sizing,
         } = self.config.policy.assess(&situation, &mut self.burst);
-        let is_partial = self.history.is_partial();
+        let is_partial = self.is_partial(now);
         let sizing = sizing.map(|sizing| Sizing {
             complete: sizing.complete && !is_partial,
             ..sizing
@@ -406,6 +406,11 @@ impl Scaler {
         }
     }
 
+    /// Tells whether the policy's answer may be the least there is.
+    fn is_partial(&self, now: Timestamp) -> bool {
+        (self.history).is_partial(now, self.config.policy.window())
+    }
+
     fn known_target(
         &mut self,
         now: Timestamp,
@@ -416,7 +421,7 @@ impl Scaler {
         let current = self.settled;
         let target = sizing.target(current);
         if !sizing.complete && sizing.want < current {
-            limits.push(if self.history.is_partial() {
+            limits.push(if self.is_partial(now) {
                 Limit::Partial
             } else {
                 Limit::Degraded
