@@ -102,21 +102,24 @@ fn scaler() -> impl Strategy<Value = PastScaler> {
         ready,
         peak,
     });
-    let delays = vec(any::<u64>().prop_map(Duration::from_nanos), 0..4);
+    let span = || any::<u64>().prop_map(Duration::from_nanos);
+    let returns = vec((time(), span()), 0..4);
+    let delays = vec(span(), 0..4);
     let parts = (
-        (load, delays, sizes(), sizes()),
+        (load, delays, sizes(), returns, sizes()),
         (time(), time(), option::of(time())),
         [size(), size(), size()],
         option::of((option::of(size()), time())),
     );
     parts.prop_map(
-        |((load, start_delays, targets, sizes), (busy_at, started, unknown_since), size, held)| {
+        |((load, start_delays, targets, returns, sizes), (busy_at, started, unknown_since), size, held)| {
             let [found, settled, desired] = size;
             PastScaler {
                 load,
                 start_delays,
                 busy_at,
                 targets,
+                returns,
                 sizes,
                 unknown_since,
                 started,

@@ -87,6 +87,7 @@ struct WireScaler {
     start_delay_nanos: Vec<u64>,
     busy_at: u64,
     targets: Vec<(u64, u32)>,
+    returns: Vec<(u64, u64)>,
     sizes: Vec<(u64, u32)>,
     unknown_since: Option<u64>,
     started: u64,
@@ -281,6 +282,9 @@ impl WireScaler {
             start_delay_nanos: past.start_delays.iter().copied().map(nanos).collect(),
             busy_at: past.busy_at.as_nanos(),
             targets: past.targets.iter().map(size).collect(),
+            returns: (past.returns.iter())
+                .map(|&(at, away)| (at.as_nanos(), nanos(away)))
+                .collect(),
             sizes: past.sizes.iter().map(size).collect(),
             unknown_since: past.unknown_since.map(Timestamp::as_nanos),
             started: past.started.as_nanos(),
@@ -311,6 +315,9 @@ impl From<WireScaler> for PastScaler {
             start_delays: delays.map(Duration::from_nanos).collect(),
             busy_at: Timestamp::from_nanos(wire.busy_at),
             targets: wire.targets.into_iter().map(size).collect(),
+            returns: (wire.returns.into_iter())
+                .map(|(at, away)| (Timestamp::from_nanos(at), Duration::from_nanos(away)))
+                .collect(),
             sizes: wire.sizes.into_iter().map(size).collect(),
             unknown_since: wire.unknown_since.map(Timestamp::from_nanos),
             started: Timestamp::from_nanos(wire.started),
