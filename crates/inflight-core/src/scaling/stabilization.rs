@@ -69,6 +69,13 @@ impl Stabilization {
 
     /// Remembers a target and returns the largest within the window.
     pub(super) fn push(&mut self, now: Timestamp, target: Replicas, window: Duration) -> Replicas {
+        while self
+            .returns
+            .front()
+            .is_some_and(|&(at, _)| now.since(at) > RETURNS_MEMORY)
+        {
+            self.returns.pop_front();
+        }
         let before = self.targets.len();
         while self
             .targets
@@ -141,13 +148,6 @@ impl Stabilization {
         {
             self.returns.push_back((now, away));
         }
-        while self
-            .returns
-            .front()
-            .is_some_and(|&(at, _)| now.since(at) > RETURNS_MEMORY)
-        {
-            self.returns.pop_front();
-        }
     }
 
     /// Returns the returns that are remembered, oldest and longest first.
@@ -205,6 +205,27 @@ mod tests {
         assert_eq!(push(60, 1), 4);
         assert_eq!(push(61, 1), 3);
         assert_eq!(push(91, 1), 1);
+    }
+
+    #[test]
+    fn the_window_learns_how_long_a_size_stays_away_and_forgets_it() {
+        let mut stabilization = Stabilization::default();
+        stabilization.learn_returns(true);
+        for (second, target) in [(0, 4), (2, 1), (100, 4), (102, 1)] {
+            stabilization.push(at(second), Replicas::new(target), WINDOW);
+        }
+        assert_eq!(stabilization.patience(), Duration::from_secs(125));
+        stabilization.push(at(600), Replicas::new(4), WINDOW);
+        let longest = stabilization.patience();
+        assert_eq!(longest, Duration::from_secs(125), "500 s are too long ago");
+        for (second, target) in [(1100, 4), (1102, 1), (1104, 4)] {
+            stabilization.push(at(second), Replicas::new(target), WINDOW);
+        }
+        assert_eq!(
+            stabilization.patience(),
+            Duration::from_millis(5000),
+            "only the latest"
+        );
     }
 
     #[test]

@@ -412,6 +412,33 @@ mod tests {
     }
 
     #[test]
+    fn a_queue_that_an_open_load_left_behind_is_no_closed_loop() {
+        let cleared = Load {
+            queued: 98.0,
+            queued_fast: 98.0,
+            completions_fast: Some(40.0),
+            ..steady(20.0, 0.1)
+        };
+        assert_eq!(closed_loop(&cleared, &fleet(2.0)), None);
+    }
+
+    #[test]
+    fn what_works_off_a_queue_is_not_offered() {
+        let load = Load {
+            completions: Some(40.0),
+            queued: 300.0,
+            executing: 4.0,
+            ..steady(20.0, 0.1)
+        };
+        assert!((steady_slots(&load) - 2.0).abs() < 1e-9);
+        let no_queue = Load {
+            queued: 0.0,
+            ..load
+        };
+        assert!((steady_slots(&no_queue) - 4.0).abs() < 1e-9);
+    }
+
+    #[test]
     fn a_backlog_without_a_known_service_time_counts_whole() {
         assert!((backlog(66.0, 0.0, None, 10.0) - 66.0).abs() < 1e-9);
         assert!((backlog(100.0, 0.0, Some(1.0), 10.0) - 10.0).abs() < 1e-9);
@@ -436,7 +463,7 @@ mod tests {
             peak_last: 13.0,
             ..trend
         });
-        assert_eq!(trend_lead(&load, 8.0, 30.0), Some(12.0));
+        assert_eq!(trend_lead(&load, 8.0, 30.0), Some(11.0));
     }
 
     #[test]

@@ -112,7 +112,12 @@ fn scaler() -> impl Strategy<Value = PastScaler> {
         option::of((option::of(size()), time())),
     );
     parts.prop_map(
-        |((load, start_delays, targets, returns, sizes), (busy_at, started, unknown_since), size, held)| {
+        |(
+            (load, start_delays, targets, returns, sizes),
+            (busy_at, started, unknown_since),
+            size,
+            held,
+        )| {
             let [found, settled, desired] = size;
             PastScaler {
                 load,
