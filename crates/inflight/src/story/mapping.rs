@@ -403,6 +403,7 @@ fn policy(policy: &scaling::Policy) -> wire::Policy {
             trend: config.parts.trend,
             closed_loop: config.parts.closed_loop,
             cap: config.parts.cap,
+            returns: config.parts.returns,
         },
         scaling::Policy::Occupancy(config) => wire::Policy::Occupancy {
             threshold: config.threshold(),
@@ -434,6 +435,7 @@ fn policy_of(line: &wire::Policy) -> Result<scaling::Policy, Unreadable> {
             trend,
             closed_loop,
             cap,
+            returns,
         } => {
             let batching = batching.iter().map(|batching| {
                 batching
@@ -450,6 +452,7 @@ fn policy_of(line: &wire::Policy) -> Result<scaling::Policy, Unreadable> {
                 trend: *trend,
                 closed_loop: *closed_loop,
                 cap: *cap,
+                returns: *returns,
             };
             scaling::Policy::Staffing(config)
         }

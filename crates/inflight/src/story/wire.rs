@@ -339,6 +339,9 @@ pub enum Policy {
         trend: bool,
         closed_loop: bool,
         cap: bool,
+        /// Missing in journals of before it was learned.
+        #[serde(default)]
+        returns: bool,
     },
     Occupancy {
         threshold: f64,

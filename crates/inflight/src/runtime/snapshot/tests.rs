@@ -119,9 +119,11 @@ fn scaler() -> impl Strategy<Value = PastScaler> {
         peak,
         filled,
     });
-    let delays = vec(any::<u64>().prop_map(Duration::from_nanos), 0..4);
+    let span = || any::<u64>().prop_map(Duration::from_nanos);
+    let returns = vec((time(), span()), 0..4);
+    let delays = vec(span(), 0..4);
     let parts = (
-        (load, delays, sizes(), sizes()),
+        (load, delays, sizes(), returns, sizes()),
         (time(), time(), option::of(time())),
         [size(), size(), size()],
         option::of((option::of(size()), time())),
@@ -132,7 +134,7 @@ fn scaler() -> impl Strategy<Value = PastScaler> {
         ),
     );
     parts.prop_map(
-        |((load, start_delays, targets, sizes), times, size, held, growth)| {
+        |((load, start_delays, targets, returns, sizes), times, size, held, growth)| {
             let (busy_at, started, unknown_since) = times;
             let (burst, stalled_since, ready) = growth;
             let [found, settled, desired] = size;
@@ -141,6 +143,7 @@ fn scaler() -> impl Strategy<Value = PastScaler> {
                 start_delays,
                 busy_at,
                 targets,
+                returns,
                 sizes,
                 unknown_since,
                 started,
