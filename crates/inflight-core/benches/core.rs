@@ -184,6 +184,7 @@ impl Fleet {
                 started: Vec::new(),
                 metric: Term::Unknown(Missing::NotOffered),
                 is_partial: false,
+                is_called: false,
             },
             now: Timestamp::ORIGIN,
             tick,

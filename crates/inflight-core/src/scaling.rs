@@ -241,7 +241,8 @@ impl Scaler {
     /// Takes a reading.
     pub fn observe(&mut self, now: Timestamp, observation: &Observation) {
         let activity = self.history.observe(now, observation);
-        self.idle.observe(now, self.activity(now, activity));
+        self.idle
+            .observe(now, self.activity(now, activity), observation.is_called);
         match &observation.replicas {
             ReplicaView::Rows(rows) => self.rows.clone_from(rows),
             ReplicaView::Ready(_) => self.rows.clear(),
@@ -542,7 +543,11 @@ impl Scaler {
             limits.push(Limit::Max);
         }
         if within < least && self.settled > Replicas::ZERO {
-            limits.push(Limit::LastOne);
+            limits.push(if self.idle.is_called() {
+                Limit::Called
+            } else {
+                Limit::LastOne
+            });
         }
         within.max(least)
     }

@@ -148,5 +148,6 @@ pub(crate) fn observation(
         started,
         metric: Term::Unknown(Missing::NotOffered),
         is_partial: false,
+        is_called: false,
     }
 }

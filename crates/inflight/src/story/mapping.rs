@@ -53,6 +53,7 @@ pub(super) fn observation(observation: &load::Observation) -> wire::Observation 
             .collect(),
         metric: float(&observation.metric),
         is_partial: observation.is_partial,
+        is_called: observation.is_called,
     }
 }
 
@@ -84,6 +85,7 @@ pub fn observation_of(line: &wire::Observation) -> Result<load::Observation, Unr
             .collect(),
         metric: float_of(line.metric)?,
         is_partial: line.is_partial,
+        is_called: line.is_called,
     })
 }
 

@@ -89,6 +89,7 @@ impl Gate {
             started: Vec::new(),
             metric: Term::Unknown(Missing::NotOffered),
             is_partial: false,
+            is_called: false,
         }
     }
 

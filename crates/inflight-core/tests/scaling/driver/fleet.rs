@@ -404,6 +404,7 @@ impl Run {
             started: std::mem::take(&mut self.started),
             metric: Term::Unknown(Missing::NotOffered),
             is_partial: false,
+            is_called: false,
         }
     }
 

@@ -87,6 +87,7 @@ impl Reading {
                 .metric
                 .map_or(Term::Unknown(Missing::NotOffered), Term::exact),
             is_partial: false,
+            is_called: false,
         }
     }
 }

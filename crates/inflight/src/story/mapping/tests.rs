@@ -120,16 +120,19 @@ fn any_observation() -> impl Strategy<Value = Observation> {
         peak,
         started,
         metric,
-        any::<bool>(),
+        any::<(bool, bool)>(),
     )
         .prop_map(
-            |(replicas, models, peak_seconds, started, metric, is_partial)| Observation {
-                replicas,
-                models,
-                peak_seconds,
-                started,
-                metric,
-                is_partial,
+            |(replicas, models, peak_seconds, started, metric, (is_partial, is_called))| {
+                Observation {
+                    replicas,
+                    models,
+                    peak_seconds,
+                    started,
+                    metric,
+                    is_partial,
+                    is_called,
+                }
             },
         )
 }
