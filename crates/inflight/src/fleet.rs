@@ -22,8 +22,8 @@ use inflight_core::{Decision, ReplicaId, Ticket, Timestamp};
 use slab::Slab;
 use tokio::sync::Notify;
 
-pub use board::{Board, DECISIONS_KEPT, DecisionCounts};
 pub use peers::{Levels, PeerRow, Peers};
+pub use board::{Board, DECISIONS_KEPT, DecisionCounts, External};
 pub use permit::{Bound, Permit};
 pub use roster::{ConfigurationState, Member, RefusedFile, Roster};
 pub use timings::Timings;

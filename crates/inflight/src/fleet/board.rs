@@ -31,6 +31,8 @@ pub struct Board {
     pub min: Replicas,
     /// The most replicas the fleet may have.
     pub max: Replicas,
+    /// What the autoscaler that changes the fleet is told; `None` where there is none.
+    pub external: Option<External>,
     /// The load as the scaler saw it at its last decision.
     pub estimate: Option<Estimate>,
     /// The learned start delay; unknown before the first start.
@@ -57,6 +59,16 @@ pub struct DecisionCounts {
     pub hold: u64,
 }
 
+/// What an autoscaler outside is told of a fleet besides the decisions.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct External {
+    /// What one replica is to carry of the total: the policy's own threshold where the autoscaler
+    /// applies the policy, else one.
+    pub target: f64,
+    /// For how long the last decision on known numbers counts.
+    pub hold: Duration,
+}
+
 impl Board {
     /// Builds the board of a fleet that was not decided about.
     #[must_use]
@@ -68,6 +80,7 @@ impl Board {
             slots,
             min,
             max,
+            external: None,
             estimate: None,
             start_delay: None,
             listeners: broadcast::Sender::new(DECISIONS_HEARD),

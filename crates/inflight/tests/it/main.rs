@@ -19,6 +19,7 @@ mod gateway_streams;
 mod gateway_upgrades;
 mod gateway_world;
 mod journal;
+mod keda;
 mod process_target;
 mod product;
 mod reload;

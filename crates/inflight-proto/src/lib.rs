@@ -1,0 +1,15 @@
+//! The gRPC messages and services that inflight speaks with other systems.
+//!
+//! The code is generated from `proto/` and committed, so that a build needs no `protoc` and runs no
+//! generator; `tests/generated.rs` compares the two. Nothing is decided here.
+
+/// KEDA's external scaler.
+#[expect(
+    clippy::allow_attributes,
+    clippy::allow_attributes_without_reason,
+    unused_qualifications,
+    reason = "generated code"
+)]
+pub mod externalscaler {
+    include!("generated/externalscaler.rs");
+}

@@ -1,0 +1,31 @@
+//! What is committed is what the generator makes of `proto/`.
+
+use std::fs;
+use std::path::Path;
+
+#[test]
+fn the_committed_code_is_what_the_generator_makes() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("generated");
+    fs::create_dir_all(&out).unwrap();
+    let files = protox::compile(["keda_external_scaler.proto"], [root.join("proto")]).unwrap();
+    tonic_prost_build::configure()
+        .out_dir(&out)
+        // Whoever has a connection makes a client of it.
+        .build_transport(false)
+        .compile_fds(files)
+        .unwrap();
+    for entry in fs::read_dir(&out).unwrap() {
+        let name = entry.unwrap().file_name();
+        let made = fs::read_to_string(out.join(&name)).unwrap();
+        let committed = root.join("src/generated").join(&name);
+        if std::env::var_os("UPDATE").is_some() {
+            fs::write(&committed, &made).unwrap();
+        }
+        let found = fs::read_to_string(&committed).unwrap_or_default();
+        assert!(
+            found == made,
+            "{name:?} differs from its .proto: UPDATE=1 cargo test -p inflight-proto"
+        );
+    }
+}
