@@ -4,6 +4,7 @@
 //! The lock is never held across an await, and nobody is woken while it is held.
 
 mod board;
+mod checks;
 mod health;
 mod peers;
 mod permit;
@@ -22,8 +23,9 @@ use inflight_core::{Decision, ReplicaId, Ticket, Timestamp};
 use slab::Slab;
 use tokio::sync::Notify;
 
-pub use peers::{Levels, PeerRow, Peers};
 pub use board::{Board, DECISIONS_KEPT, DecisionCounts, External};
+pub use checks::Checks;
+pub use peers::{Levels, PeerRow, Peers};
 pub use permit::{Bound, Permit};
 pub use roster::{ConfigurationState, Member, RefusedFile, Roster};
 pub use timings::Timings;
@@ -44,6 +46,8 @@ pub struct Fleet {
     has_gateway: bool,
     /// What other instances count of this fleet, where they are asked.
     peers: Option<Peers>,
+    /// The gate that proxies ask, where requests pass elsewhere.
+    checks: Option<Checks>,
 }
 
 struct State {
@@ -97,10 +101,11 @@ impl Fleet {
     /// Builds a fleet around its gate, which a gateway of ours feeds and nobody else.
     #[must_use]
     pub fn new(name: &str, clock: Clock, gate: Gate, board: Board) -> Arc<Self> {
-        Self::with_sources(name, clock, gate, board, true, None)
+        Self::with_sources(name, clock, gate, board, true, None, None)
     }
 
-    /// Builds a fleet that is measured by our gateway, by its peers, or by both.
+    /// Builds a fleet that is measured by our gateway, by its peers, or by both, or that proxies ask
+    /// about.
     #[must_use]
     pub fn with_sources(
         name: &str,
@@ -109,6 +114,7 @@ impl Fleet {
         board: Board,
         has_gateway: bool,
         peers: Option<Peers>,
+        checks: Option<Checks>,
     ) -> Arc<Self> {
         Arc::new(Self {
             name: name.into(),
@@ -126,6 +132,7 @@ impl Fleet {
             changed: Notify::new(),
             has_gateway,
             peers,
+            checks,
         })
     }
 
@@ -151,6 +158,12 @@ impl Fleet {
     #[must_use]
     pub fn peers(&self) -> Option<&Peers> {
         self.peers.as_ref()
+    }
+
+    /// Returns the gate that proxies ask.
+    #[must_use]
+    pub fn checks(&self) -> Option<&Checks> {
+        self.checks.as_ref()
     }
 
     /// Takes what a peer had counted at `at`; the control loop hears of a first request at zero.
@@ -251,7 +264,7 @@ impl Fleet {
         let state = self.lock();
         let serves = |replica: &Replica| replica.state != ReplicaState::Draining;
         let waits_elsewhere = || self.peers.as_ref().is_some_and(Peers::has_queued);
-        let waits = state.gate.queued() > 0 || waits_elsewhere();
+        let waits = state.gate.queued() > 0 || waits_elsewhere() || self.is_called_at_zero();
         waits && !state.replicas.values().any(serves)
     }
 
@@ -297,10 +310,14 @@ impl Fleet {
             let now = self.clock.now();
             (now, state.gate.observe(now))
         });
-        match &self.peers {
-            Some(peers) => (now, peers.sum(now, self.has_gateway.then_some(own))),
-            None => (now, own),
+        let mut observation = match &self.peers {
+            Some(peers) => peers.sum(now, self.has_gateway.then_some(own)),
+            None => own,
+        };
+        if let Some(checks) = &self.checks {
+            checks.on_reading(now, &mut observation);
         }
+        (now, observation)
     }
 
     /// Reads the load for people and metrics, changing nothing.
@@ -331,6 +348,9 @@ impl Fleet {
     /// Tells whether a request waits although no replica is ready.
     #[must_use]
     pub fn waits_for_a_replica(&self) -> bool {
+        if self.is_called_at_zero() {
+            return true;
+        }
         let state = self.lock();
         let is_ready = |replica: &Replica| replica.state == ReplicaState::Ready;
         state.gate.queued() > 0 && !state.replicas.values().any(is_ready)
@@ -340,6 +360,9 @@ impl Fleet {
     pub fn on_decision(&self, decision: &Decision) {
         let now = self.clock.now();
         self.with_gate(|state, _| state.gate.on_decision(now, decision));
+        if let Some(checks) = &self.checks {
+            checks.on_decision(now, decision);
+        }
     }
 
     /// Returns the histograms of how long requests took and waited.
@@ -351,6 +374,10 @@ impl Fleet {
     /// Returns what is published of the fleet.
     pub fn board(&self) -> MutexGuard<'_, Board> {
         self.board.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_called_at_zero(&self) -> bool {
+        self.checks.as_ref().is_some_and(Checks::waits_at_zero)
     }
 
     /// Runs `act` on the state, then hands out what the gate put out, then wakes those concerned.
