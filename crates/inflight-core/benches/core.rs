@@ -183,6 +183,7 @@ impl Fleet {
                 peak_seconds: Term::exact(0.0),
                 started: Vec::new(),
                 metric: Term::Unknown(Missing::NotOffered),
+                filled: Term::Unknown(Missing::NotOffered),
                 is_partial: false,
                 is_called: false,
             },

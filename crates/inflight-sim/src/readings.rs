@@ -147,6 +147,7 @@ pub(crate) fn observation(
         }),
         started,
         metric: Term::Unknown(Missing::NotOffered),
+        filled: Term::Unknown(Missing::NotOffered),
         is_partial: false,
         is_called: false,
     }

@@ -18,14 +18,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 use inflight_core::admission::{Arrival, Gate, GateConfig, GateLoad, Output, PastGate, Refusal};
-use inflight_core::load::{Counted, Observation, PeerId, ReplicaState};
+use inflight_core::load::{Observation, ReplicaState};
 use inflight_core::{Decision, ReplicaId, Ticket, Timestamp};
 use slab::Slab;
 use tokio::sync::Notify;
 
 pub use board::{Board, DECISIONS_KEPT, DecisionCounts, External};
 pub use checks::Checks;
-pub use peers::{Levels, PeerRow, Peers};
+pub use peers::{Levels, PeerKind, PeerRow, Peers};
 pub use permit::{Bound, Permit};
 pub use roster::{ConfigurationState, Member, RefusedFile, Roster};
 pub use timings::Timings;
@@ -44,7 +44,7 @@ pub struct Fleet {
     changed: Notify,
     /// Whether requests come in here: a gateway of ours hands them to the gate.
     has_gateway: bool,
-    /// What other instances count of this fleet, where they are asked.
+    /// What others tell of this fleet, where they are asked.
     peers: Option<Peers>,
     /// The gate that proxies ask, where requests pass elsewhere.
     checks: Option<Checks>,
@@ -154,7 +154,7 @@ impl Fleet {
         self.has_gateway
     }
 
-    /// Returns the instances that are asked for their counts of this fleet.
+    /// Returns those who are asked about this fleet.
     #[must_use]
     pub fn peers(&self) -> Option<&Peers> {
         self.peers.as_ref()
@@ -166,11 +166,11 @@ impl Fleet {
         self.checks.as_ref()
     }
 
-    /// Takes what a peer had counted at `at`; the control loop hears of a first request at zero.
-    pub fn on_peer_reading(&self, at: Timestamp, peer: PeerId, counted: &Counted) {
+    /// Takes what a peer told; the control loop hears of a first request at zero.
+    pub fn on_peer(&self, take: impl FnOnce(&Peers)) {
         if let Some(peers) = &self.peers {
-            peers.on_reading(at, peer, counted);
-            if peers.has_queued() {
+            take(peers);
+            if peers.has_load() || self.holds_calls() {
                 self.changed.notify_one();
             }
         }
@@ -263,7 +263,7 @@ impl Fleet {
     pub fn waits_at_zero(&self) -> bool {
         let state = self.lock();
         let serves = |replica: &Replica| replica.state != ReplicaState::Draining;
-        let waits_elsewhere = || self.peers.as_ref().is_some_and(Peers::has_queued);
+        let waits_elsewhere = || self.peers.as_ref().is_some_and(Peers::has_load);
         let waits = state.gate.queued() > 0 || waits_elsewhere() || self.is_called_at_zero();
         waits && !state.replicas.values().any(serves)
     }
@@ -315,7 +315,8 @@ impl Fleet {
             None => own,
         };
         if let Some(checks) = &self.checks {
-            checks.on_reading(now, &mut observation);
+            let is_routed = (self.peers.as_ref()).is_none_or(|peers| peers.is_routed(now));
+            checks.on_reading(now, &mut observation, is_routed);
         }
         (now, observation)
     }
@@ -374,6 +375,21 @@ impl Fleet {
     /// Returns what is published of the fleet.
     pub fn board(&self) -> MutexGuard<'_, Board> {
         self.board.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells whether new sessions are let in, here or where proxies ask.
+    #[must_use]
+    pub fn admission_open(&self) -> bool {
+        match &self.checks {
+            Some(checks) => checks.load().is_open,
+            None => self.load().admission_open,
+        }
+    }
+
+    /// Tells whether calls wait at the gate that proxies ask.
+    #[must_use]
+    pub fn holds_calls(&self) -> bool {
+        self.checks.as_ref().is_some_and(Checks::has_held)
     }
 
     fn is_called_at_zero(&self) -> bool {

@@ -216,6 +216,13 @@ impl Running {
         fleet.address()
     }
 
+    /// Returns where Envoys ask about a fleet.
+    #[must_use]
+    pub fn gate(&self, fleet: &str) -> Option<SocketAddr> {
+        let fleet = self.fleets.iter().find(|one| one.name() == fleet)?;
+        fleet.gate_address()
+    }
+
     /// Waits for what may end us and is not ours to give: a part that ends by itself, after which
     /// the rest is not to be trusted with a fleet, or another inflight that asks for our place.
     pub async fn challenged(&mut self) -> Challenge {

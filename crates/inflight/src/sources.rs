@@ -5,9 +5,22 @@
 //! Each system that is asked has a task of its own, so that one that hangs, sends without end or
 //! answers nonsense takes nobody else's numbers away.
 
+pub mod envoy;
 pub mod fetch;
+mod follow;
+pub mod measured;
 mod page;
 pub mod peers;
+pub mod servers;
 pub mod text_format;
 
+pub use measured::{MeasuredConfig, MeasuredSource};
 pub use peers::{PeerSource, PeersConfig};
+
+/// No count or time of requests is larger; a gauge that fell below zero reads as 2^64.
+const COUNT_MAX: f64 = 1e18;
+
+/// Returns a value that may be a count: finite, not negative, and not absurd.
+fn count(value: f64) -> Option<f64> {
+    (0.0..=COUNT_MAX).contains(&value).then_some(value)
+}

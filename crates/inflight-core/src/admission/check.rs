@@ -16,6 +16,7 @@ use crate::decision::Decision;
 use crate::ids::SessionKey;
 use crate::load::{ESTIMATE_WINDOW, History, Observation};
 use crate::time::Timestamp;
+use crate::units::Replicas;
 
 use reading::Seen;
 use recent::Recent;
@@ -41,6 +42,8 @@ pub struct CheckGate {
     config: CheckConfig,
     history: History,
     seen: Seen,
+    /// Since when, or from when on, a replica counts for those that wait.
+    routed_at: Option<Timestamp>,
     /// Until when the load counts as known.
     known_until: Timestamp,
     is_open: bool,
@@ -124,6 +127,7 @@ impl CheckGate {
             now,
             history: History::new(1, ESTIMATE_WINDOW, ESTIMATE_WINDOW),
             seen: Seen::nothing(now),
+            routed_at: None,
             known_until: now + ESTIMATE_WINDOW,
             is_open: true,
             ratio: None,
@@ -152,11 +156,27 @@ impl CheckGate {
         self.sessions.on_restart(now);
     }
 
-    /// Takes a reading, and tells whether those that wait are to be asked about again.
-    pub fn on_reading(&mut self, now: Timestamp, observation: &Observation) -> bool {
+    /// Takes a reading, with whether every proxy routes to a replica, and tells whether those that
+    /// wait are to be asked about again.
+    ///
+    /// A call that passes a proxy which knows of no replica fails there. So a replica counts when
+    /// all know it, or when one has for ten seconds: another that goes on without has a fault of
+    /// its own.
+    pub fn on_reading(
+        &mut self,
+        now: Timestamp,
+        observation: &Observation,
+        is_routed: bool,
+    ) -> bool {
         let now = self.advance(now);
         self.history.observe(now, observation);
         self.seen = Seen::of(now, observation, &self.history);
+        self.routed_at = match self.seen.ready {
+            Some(Replicas::ZERO) => None,
+            Some(_) if is_routed => Some(now),
+            Some(_) => self.routed_at.or(Some(now + ESTIMATE_WINDOW)),
+            None => self.routed_at,
+        };
         if let Some(until) = self.seen.known_until() {
             self.known_until = until;
         }
@@ -275,7 +295,8 @@ impl CheckGate {
     }
 
     fn has_ready(&self) -> bool {
-        self.seen.has_ready(self.now)
+        let is_routed = self.routed_at.is_some_and(|at| at <= self.now);
+        is_routed && self.seen.has_ready(self.now)
     }
 
     fn passes_unknown(&self) -> bool {

@@ -68,6 +68,23 @@ impl<T: Copy> Term<T> {
         }
     }
 
+    /// Returns the same with another value.
+    #[must_use]
+    pub fn map<U>(self, value_of: impl FnOnce(T) -> U) -> Term<U> {
+        match self {
+            Self::Known {
+                value,
+                age,
+                estimator,
+            } => Term::Known {
+                value: value_of(value),
+                age,
+                estimator,
+            },
+            Self::Unknown(missing) => Term::Unknown(missing),
+        }
+    }
+
     /// Makes a value that is older than `limit` unknown.
     #[must_use]
     pub fn fresh(self, limit: Duration) -> Self {

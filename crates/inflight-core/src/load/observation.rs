@@ -26,6 +26,8 @@ pub struct Observation {
     pub started: Vec<Duration>,
     /// A number that the user's own query gave, for the `metric` policy.
     pub metric: Term<f64>,
+    /// Memory for requests that is in use, in replicas' worth: a second reason for a size.
+    pub filled: Term<f64>,
     /// Whether a part of the load cannot be seen, so that every term is the least there is: it may
     /// grow the fleet and never shrinks it.
     pub is_partial: bool,

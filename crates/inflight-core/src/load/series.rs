@@ -52,7 +52,7 @@ struct Point {
 }
 
 impl Series {
-    pub(super) fn new(horizon: Duration) -> Self {
+    pub(super) const fn new(horizon: Duration) -> Self {
         Self {
             points: VecDeque::new(),
             horizon,

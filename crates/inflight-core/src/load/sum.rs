@@ -189,6 +189,7 @@ impl Sum {
             started: own.map(|own| own.started).unwrap_or_default(),
             metric: Term::Unknown(Missing::NotOffered),
             is_called: false,
+            filled: Term::Unknown(Missing::NotOffered),
             is_partial: self.peers.values().any(|peer| self.is_lost(now, *peer)),
         }
     }

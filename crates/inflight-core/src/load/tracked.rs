@@ -74,6 +74,17 @@ impl Tracked {
         }
     }
 
+    /// Takes a level, which is integrated.
+    pub(super) fn record_level(&mut self, now: Timestamp, term: Term<f64>) {
+        match checked(now, term) {
+            Ok((at, value)) => {
+                self.missing = None;
+                self.series.record(at, None, Some(value));
+            }
+            Err(missing) => self.missing = Some(missing),
+        }
+    }
+
     pub(super) fn fresh(&self, now: Timestamp, limit: Duration) -> Result<&Series, Missing> {
         let Some(at) = self.series.newest() else {
             return Err(self.missing.unwrap_or(Missing::NeverRead));

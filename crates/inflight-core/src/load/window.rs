@@ -31,6 +31,7 @@ pub struct History {
     ready_now: Term<Replicas>,
     peak: Tracked,
     metric: Term<f64>,
+    filled: Tracked,
     is_partial: bool,
     read_at: Option<Timestamp>,
     freshness: Duration,
@@ -59,6 +60,8 @@ pub enum Quantity {
     Ready,
     /// The user's own number.
     Metric,
+    /// Memory in use.
+    Filled,
 }
 
 /// A quantity that a policy needs and that is unknown.
@@ -106,6 +109,7 @@ impl History {
             ready_now: Term::Unknown(Missing::NeverRead),
             peak: Tracked::series(horizon),
             metric: Term::Unknown(Missing::NeverRead),
+            filled: Tracked::series(horizon),
             is_partial: false,
             read_at: None,
             freshness,
@@ -121,6 +125,7 @@ impl History {
         }
         self.ready.series.set_horizon(horizon);
         self.peak.series.set_horizon(horizon);
+        self.filled.series.set_horizon(horizon);
         self.freshness = freshness;
     }
 
@@ -137,6 +142,7 @@ impl History {
         self.observe_ready(now, &observation.replicas);
         self.peak.record(now, observation.peak_seconds);
         self.metric = observation.metric;
+        self.filled.record_level(now, observation.filled);
         self.is_partial = observation.is_partial;
         self.read_at = Some(now);
         activity
@@ -224,7 +230,8 @@ impl History {
             | Quantity::InFlightMax
             | Quantity::Peak
             | Quantity::Ready
-            | Quantity::Metric => None,
+            | Quantity::Metric
+            | Quantity::Filled => None,
         }?;
         (now.since(at) <= self.freshness).then_some(value.min(MEAN_MAX))
     }
@@ -279,6 +286,18 @@ impl History {
             .map_err(|missing| Quantity::Peak.unknown(missing))
     }
 
+    /// Returns the mean memory in use, in replicas' worth.
+    ///
+    /// # Errors
+    ///
+    /// The source does not offer it, or it is stale.
+    pub fn filled_mean(&self, now: Timestamp, window: Duration) -> Result<f64, Unknown> {
+        let fresh = self.filled.fresh(now, self.freshness);
+        fresh
+            .map(|series| series.mean(window))
+            .map_err(|missing| Quantity::Filled.unknown(missing))
+    }
+
     /// Returns the mean number of ready replicas.
     ///
     /// # Errors
@@ -320,15 +339,8 @@ impl History {
 
     fn observe_ready(&mut self, now: Timestamp, view: &ReplicaView) {
         self.ready_now = view.ready();
-        match self.ready_now {
-            Term::Known { value, age, .. } => {
-                self.ready
-                    .series
-                    .record(now - age, None, Some(value.as_f64()));
-                self.ready.missing = None;
-            }
-            Term::Unknown(missing) => self.ready.missing = Some(missing),
-        }
+        self.ready
+            .record_level(now, self.ready_now.map(|ready| ready.as_f64()));
     }
 
     fn latest<T: Copy>(&self, now: Timestamp, term: Term<T>) -> Result<T, Missing> {
@@ -420,7 +432,11 @@ impl ModelHistory {
             Quantity::Arrivals => Some(&self.arrivals),
             Quantity::Completions => Some(&self.completions),
             Quantity::ServiceSeconds => Some(&self.service_seconds),
-            Quantity::InFlightMax | Quantity::Peak | Quantity::Ready | Quantity::Metric => None,
+            Quantity::InFlightMax
+            | Quantity::Peak
+            | Quantity::Ready
+            | Quantity::Metric
+            | Quantity::Filled => None,
         }
     }
 }
@@ -458,6 +474,7 @@ impl fmt::Display for Quantity {
             Self::Peak => "the integral of bucket maxima",
             Self::Ready => "the number of ready replicas",
             Self::Metric => "the metric",
+            Self::Filled => "the memory in use",
         })
     }
 }

@@ -67,6 +67,7 @@ fn aged(
         peak_seconds: NOT_READ,
         started: Vec::new(),
         metric: NOT_READ,
+        filled: NOT_READ,
         is_partial: false,
         is_called: false,
     }
@@ -103,7 +104,7 @@ fn held(verdict: Verdict) -> Held {
 /// Reads the same once a second, up to and including `to`.
 fn read(gate: &mut CheckGate, seconds: std::ops::RangeInclusive<u64>, what: &Observation) {
     for second in seconds {
-        gate.on_reading(ms(second * 1000), what);
+        gate.on_reading(ms(second * 1000), what, true);
     }
 }
 
@@ -140,9 +141,9 @@ fn what_was_let_in_since_the_reading_counts() {
         (0..100).filter(|&session| gate.on_call(ms(10 + session), call(session)) == Verdict::LetIn);
     assert_eq!(let_in.count(), 8, "3 × 4 less the four that are in flight");
     // The next reading is of a moment before them all: they are not in it.
-    gate.on_reading(ms(1_000), &aged(1_000, Some(4.0), Some(4.0), Some(2)));
+    gate.on_reading(ms(1_000), &aged(1_000, Some(4.0), Some(4.0), Some(2)), true);
     assert!(reason(&gate.on_call(ms(1_001), call(200))).is_some());
-    gate.on_reading(ms(2_000), &reading(Some(11.0), Some(4.0), Some(2)));
+    gate.on_reading(ms(2_000), &reading(Some(11.0), Some(4.0), Some(2)), true);
     assert_eq!(gate.on_call(ms(2_001), call(200)), Verdict::LetIn);
     assert!(reason(&gate.on_call(ms(2_001), call(201))).is_some());
 }
@@ -160,7 +161,7 @@ fn requests_that_are_judged_one_by_one_end_as_others_do() {
     for second in 0..=10_u32 {
         let mut what = reading(Some(2.0), Some(2.0), Some(2));
         what.models[0].completions = Term::exact(100.0 * f64::from(second));
-        gate.on_reading(ms(u64::from(second) * 1000), &what);
+        gate.on_reading(ms(u64::from(second) * 1000), &what, true);
     }
     // A hundred a second come and end.
     for at in 0..100 {
@@ -186,14 +187,14 @@ fn at_max_the_gate_works_only_while_the_fleet_cannot_grow() {
 #[test]
 fn b49_a_first_call_at_zero_waits_asks_for_a_replica_and_is_let_in() {
     let mut gate = CheckGate::new(config(When::AtMax), ms(0));
-    assert!(!gate.on_reading(ms(0), &reading(Some(0.0), None, Some(0))));
+    assert!(!gate.on_reading(ms(0), &reading(Some(0.0), None, Some(0)), true));
     assert!(!gate.is_called(ms(0)));
     let places: Vec<_> = (0..3)
         .map(|it| held(gate.on_call(ms(10), first_call(it))))
         .collect();
     assert!(gate.is_called(ms(10)) && gate.waits_at_zero(ms(10)));
-    assert!(!gate.on_reading(ms(1_000), &reading(Some(0.0), None, Some(0))));
-    assert!(gate.on_reading(ms(2_000), &reading(Some(0.0), None, Some(1))));
+    assert!(!gate.on_reading(ms(1_000), &reading(Some(0.0), None, Some(0)), true));
+    assert!(gate.on_reading(ms(2_000), &reading(Some(0.0), None, Some(1)), true));
     for place in places {
         assert_eq!(gate.on_wake(ms(2_001), place), Verdict::LetIn);
     }
@@ -238,6 +239,36 @@ fn b51_places_at_the_gate_are_bounded_and_come_back() {
 }
 
 #[test]
+fn a_replica_counts_when_every_proxy_knows_it_or_one_has_for_long() {
+    let mut gate = CheckGate::new(config(When::AtMax), ms(0));
+    gate.on_reading(ms(0), &reading(Some(0.0), None, Some(0)), false);
+    let place = held(gate.on_call(ms(1), first_call(1)));
+    let one = reading(Some(0.0), Some(0.0), Some(1));
+    assert!(!gate.on_reading(ms(1_000), &one, false));
+    let other = held(gate.on_call(ms(1_001), first_call(2)));
+    assert!(gate.on_reading(ms(2_000), &one, true));
+    assert_eq!(gate.on_wake(ms(2_001), place), Verdict::LetIn);
+    for second in 3..=12 {
+        gate.on_reading(ms(second * 1_000), &one, false);
+    }
+    assert_eq!(gate.on_wake(ms(12_001), other), Verdict::LetIn);
+
+    let mut gate = CheckGate::new(config(When::AtMax), ms(0));
+    let place = held(gate.on_call(ms(1), first_call(1)));
+    for second in 1..=10 {
+        assert!(
+            !gate.on_reading(ms(second * 1_000), &one, false),
+            "{second}"
+        );
+    }
+    assert!(
+        gate.on_reading(ms(11_000), &one, false),
+        "the other has a fault of its own"
+    );
+    assert_eq!(gate.on_wake(ms(11_001), place), Verdict::LetIn);
+}
+
+#[test]
 fn those_that_wait_are_let_in_as_there_is_room_and_before_later_ones() {
     let mut gate = CheckGate::new(config(When::Always), ms(0));
     read(&mut gate, 0..=0, &reading(Some(0.0), None, Some(0)));
@@ -252,7 +283,7 @@ fn those_that_wait_are_let_in_as_there_is_room_and_before_later_ones() {
         assert_eq!(verdict, Verdict::LetIn);
     }
     let place = held(gate.on_wake(ms(1_003), places.pop().unwrap()));
-    assert!(gate.on_reading(ms(2_000), &reading(Some(2.0), Some(1.0), Some(1))));
+    assert!(gate.on_reading(ms(2_000), &reading(Some(2.0), Some(1.0), Some(1)), true));
     assert_eq!(gate.on_wake(ms(2_001), place), Verdict::LetIn);
 }
 
@@ -324,7 +355,7 @@ fn a_refused_caller_comes_back_when_there_may_be_room() {
     for second in 0..=20_u64 {
         let mut what = reading(Some(53.0), Some(1.0), Some(1));
         what.models[0].completions = Term::exact(Occupancy::from_count(second * 5).get());
-        gate.on_reading(ms(second * 1000), &what);
+        gate.on_reading(ms(second * 1000), &what, true);
     }
     let Verdict::Refused(refusal) = gate.on_call(ms(20_000), call(1)) else {
         panic!("it is overloaded");
@@ -424,7 +455,7 @@ proptest! {
             let before = gate.load(now);
             match step {
                 Step::Read(l, s, r) => {
-                    gate.on_reading(now, &reading(l, s, r));
+                    gate.on_reading(now, &reading(l, s, r), true);
                     let at = model.now;
                     model.in_flight = l.map(|l| (at, l)).or(model.in_flight);
                     model.executing = s.map(|s| (at, s)).or(model.executing);

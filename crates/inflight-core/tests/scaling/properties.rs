@@ -273,18 +273,21 @@ fn any_observation(replicas: BoxedStrategy<ReplicaView>) -> impl Strategy<Value 
         vec(any_model(), 0..3),
         any_term(),
         vec(any_span(), 0..3),
-        any_term(),
+        (any_term(), any_term()),
         any::<(bool, bool)>(),
     );
     parts.prop_map(
-        |(replicas, models, peak_seconds, started, metric, (is_partial, is_called))| Observation {
-            replicas,
-            models,
-            peak_seconds,
-            started,
-            metric,
-            is_partial,
-            is_called,
+        |(replicas, models, peak_seconds, started, (metric, filled), (is_partial, is_called))| {
+            Observation {
+                replicas,
+                models,
+                peak_seconds,
+                started,
+                metric,
+                filled,
+                is_partial,
+                is_called,
+            }
         },
     )
 }

@@ -33,15 +33,31 @@ pub(super) fn fleet(fleet: &Fleet, clock: Clock) -> wire::Fleet {
         replicas: size(&board, replicas, ready),
         load: self::load(levels, fleet.has_gateway().then_some(&load), &board, age),
         sources,
-        admission: fleet.has_gateway().then(|| wire::Admission {
-            open: load.admission_open,
-            refused_total: load.refused.total(),
-        }),
+        admission: admission(fleet, &load),
         hold: held(&board, clock.now()).map(|held| hold(held, clock)),
         decision: board.decisions().next().map(|made| decision(made, clock)),
         crashes: board.crashes,
         start_delay_seconds: board.start_delay.map(|delay| delay.as_secs_f64()),
     }
+}
+
+/// Shows the gate before new sessions, where there is one: ours, or that which proxies ask.
+fn admission(fleet: &Fleet, load: &GateLoad) -> Option<wire::Admission> {
+    if let Some(checks) = fleet.checks() {
+        let load = checks.load();
+        return Some(wire::Admission {
+            open: load.is_open,
+            refused_total: load.counts.refused.total(),
+            held: load.held,
+            load_unknown: load.is_blind,
+        });
+    }
+    fleet.has_gateway().then(|| wire::Admission {
+        open: load.admission_open,
+        refused_total: load.refused.total(),
+        held: 0,
+        load_unknown: false,
+    })
 }
 
 /// Shows a decision.
@@ -167,13 +183,14 @@ fn size(board: &Board, counts: ReplicaCounts, ready: Option<u32>) -> wire::Repli
 }
 
 /// Returns what is in flight: here, or everywhere by the latest sum.
-fn levels(fleet: &Fleet, load: &GateLoad) -> Option<Levels> {
+fn levels(fleet: &Fleet, load: &GateLoad) -> Levels {
     match fleet.peers() {
         Some(peers) => peers.levels(),
-        None => Some(Levels {
-            executing: count(load.executing),
-            queued: count(load.queued),
-        }),
+        None => Levels {
+            in_flight: Some(count(load.in_flight)),
+            executing: Some(count(load.executing)),
+            queued: Some(count(load.queued)),
+        },
     }
 }
 
@@ -189,7 +206,7 @@ fn sources(fleet: &Fleet, load: &GateLoad, now: Timestamp) -> Vec<wire::Source> 
     });
     let peers = fleet.peers().map(|peers| peers.rows(now));
     let peers = peers.into_iter().flatten().map(|row| wire::Source {
-        kind: "inflight".to_owned(),
+        kind: row.kind.name().to_owned(),
         address: Some(row.address),
         instance: row.view.instance.map(|id| format!("{:016x}", id.0)),
         state: match row.view.standing {
@@ -218,16 +235,17 @@ fn models(names: &[String], gate: &GateLoad) -> Vec<wire::Model> {
 }
 
 fn load(
-    levels: Option<Levels>,
+    levels: Levels,
     gate: Option<&GateLoad>,
     board: &Board,
     age: Option<Duration>,
 ) -> wire::Load {
     let estimate = board.estimate.unwrap_or_default();
     wire::Load {
-        in_flight: levels.map(|levels| levels.executing + levels.queued),
-        executing: levels.map(|levels| levels.executing),
-        queued: levels.map(|levels| levels.queued),
+        in_flight: levels.in_flight,
+        // Known from completed requests only, it has no value of this moment.
+        executing: levels.executing.or(estimate.executing),
+        queued: levels.queued,
         arrivals_per_second: estimate.arrivals_per_second,
         service_seconds: estimate.service_seconds,
         // What the admission gate is judged by; without one, what is decided from.

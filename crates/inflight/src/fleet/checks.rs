@@ -77,12 +77,17 @@ impl Checks {
         self.load().held > 0
     }
 
-    /// Takes a reading, which is told whether somebody asks for a replica; wakes those who wait
-    /// if it may concern them.
-    pub(super) fn on_reading(&self, now: Timestamp, observation: &mut Observation) {
+    /// Takes a reading, with whether every proxy routes to a replica. It is told whether somebody
+    /// asks for one. Wakes those who wait if it may concern them.
+    pub(super) fn on_reading(
+        &self,
+        now: Timestamp,
+        observation: &mut Observation,
+        is_routed: bool,
+    ) {
         let mut gate = self.lock();
         observation.is_called = gate.is_called(now);
-        let is_news = gate.on_reading(now, observation);
+        let is_news = gate.on_reading(now, observation, is_routed);
         drop(gate);
         if is_news {
             self.news.send_replace(());

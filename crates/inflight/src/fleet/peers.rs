@@ -1,4 +1,5 @@
-//! What other instances count of this fleet, and this one's sum with them.
+//! What others tell of this fleet, and what that comes to: other instances that count it, with this
+//! one's own count; or proxies and servers that are read.
 //!
 //! The source writes, the control loop takes the sum, the API looks. Nobody waits under the lock.
 
@@ -7,33 +8,58 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use inflight_core::load::{
-    Counted, InstanceId, ModelCounts, Observation, PeerId, PeerView, Standing, Sum, Term,
+    Counted, InstanceId, Measured, MeasuredBy, Observation, PeerId, PeerView, ProxyReading,
+    ServerReading, Standing, Sum, Term,
 };
-use inflight_core::{Replicas, Timestamp};
+use inflight_core::{Occupancy, Replicas, Timestamp};
 
 /// How long a peer that does not answer keeps its part: as long as a reading is fresh.
 const STALE: Duration = Duration::from_secs(30);
 
-/// The peers of one fleet.
+/// The peers of one fleet: those who are asked about it.
 #[derive(Debug)]
 pub struct Peers {
-    instance: InstanceId,
     state: Mutex<State>,
+}
+
+/// What a peer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerKind {
+    /// Another instance of ours.
+    Instance,
+    /// A proxy before the fleet.
+    Envoy,
+    /// Servers of the fleet.
+    Triton,
+    /// The same.
+    Vllm,
+    /// The same, by configured names.
+    Custom,
+}
+
+/// Who makes one reading of many.
+#[derive(Debug)]
+enum Join {
+    /// Adds up what instances counted; `instance` is ours.
+    Sum { instance: InstanceId, sum: Sum },
+    /// Joins what proxies and servers tell.
+    Measured(Measured),
 }
 
 #[derive(Debug)]
 struct State {
-    sum: Sum,
+    join: Join,
     rows: BTreeMap<PeerId, Row>,
     next: u64,
     /// The moment that the latest sum is of.
     summed: Option<Timestamp>,
     ready: Option<Replicas>,
-    levels: Option<Levels>,
+    levels: Levels,
 }
 
 #[derive(Debug)]
 struct Row {
+    kind: PeerKind,
     address: String,
     /// Why the last question was not answered.
     failure: Option<String>,
@@ -41,18 +67,22 @@ struct Row {
     queued: f64,
 }
 
-/// Requests at the moment of the latest sum.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// Requests at the moment of the latest sum; `None` is unknown.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Levels {
+    /// Requests begun and not ended.
+    pub in_flight: Option<f64>,
     /// Requests that a replica works on.
-    pub executing: f64,
+    pub executing: Option<f64>,
     /// Requests that wait for a slot.
-    pub queued: f64,
+    pub queued: Option<f64>,
 }
 
 /// A peer as it is shown.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PeerRow {
+    /// What it is.
+    pub kind: PeerKind,
     /// Where it is asked.
     pub address: String,
     /// How it stands, by what it told.
@@ -62,29 +92,49 @@ pub struct PeerRow {
 }
 
 impl Peers {
-    /// Builds the peers of a fleet with so many models, of which none is known; `instance` is ours.
+    /// Builds the instances that count a fleet with so many models, of which none is known;
+    /// `instance` is ours.
     #[must_use]
     pub fn new(instance: InstanceId, model_count: usize) -> Self {
+        let sum = Sum::new(model_count, STALE);
+        Self::join(Join::Sum { instance, sum })
+    }
+
+    /// Builds the proxies and servers that are read, of which none is known.
+    #[must_use]
+    pub const fn measured(by: MeasuredBy) -> Self {
+        Self::join(Join::Measured(Measured::new(by)))
+    }
+
+    const fn join(join: Join) -> Self {
         Self {
-            instance,
             state: Mutex::new(State {
-                sum: Sum::new(model_count, STALE),
+                join,
                 rows: BTreeMap::new(),
                 next: 0,
                 summed: None,
                 ready: None,
-                levels: None,
+                levels: Levels {
+                    in_flight: None,
+                    executing: None,
+                    queued: None,
+                },
             }),
         }
     }
 
     /// Adds a peer that is asked at `address`.
-    pub fn add(&self, address: &str) -> PeerId {
+    pub fn add(&self, kind: PeerKind, address: &str) -> PeerId {
         let mut state = self.lock();
         let id = PeerId(state.next);
         state.next += 1;
-        state.sum.add_peer(id);
+        match (&mut state.join, kind) {
+            (Join::Sum { sum, .. }, _) => sum.add_peer(id),
+            (Join::Measured(measured), PeerKind::Envoy) => measured.add_proxy(id),
+            (Join::Measured(measured), _) => measured.add_server(id),
+        }
         let row = Row {
+            kind,
             address: address.to_owned(),
             failure: None,
             queued: 0.0,
@@ -96,17 +146,42 @@ impl Peers {
     /// Takes a peer off the list.
     pub fn remove(&self, peer: PeerId) {
         let mut state = self.lock();
-        state.sum.remove_peer(peer);
+        match &mut state.join {
+            Join::Sum { sum, .. } => sum.remove_peer(peer),
+            Join::Measured(measured) => measured.remove_peer(peer),
+        }
         state.rows.remove(&peer);
     }
 
     /// Takes what a peer had counted at `at`.
     pub fn on_reading(&self, at: Timestamp, peer: PeerId, counted: &Counted) {
         let mut state = self.lock();
-        state.sum.on_reading(at, peer, counted);
+        if let Join::Sum { sum, .. } = &mut state.join {
+            sum.on_reading(at, peer, counted);
+        }
         if let Some(row) = state.rows.get_mut(&peer) {
             row.failure = None;
             row.queued = counted.models.iter().map(|model| model.queued).sum();
+        }
+    }
+
+    /// Takes what a proxy told at `at`.
+    pub fn on_proxy(&self, at: Timestamp, peer: PeerId, reading: &ProxyReading) {
+        self.on_measured(peer, |measured| measured.on_proxy(at, peer, reading));
+    }
+
+    /// Takes what a server told at `at`.
+    pub fn on_server(&self, at: Timestamp, peer: PeerId, reading: &ServerReading) {
+        self.on_measured(peer, |measured| measured.on_server(at, peer, reading));
+    }
+
+    fn on_measured(&self, peer: PeerId, take: impl FnOnce(&mut Measured)) {
+        let mut state = self.lock();
+        if let Join::Measured(measured) = &mut state.join {
+            take(measured);
+        }
+        if let Some(row) = state.rows.get_mut(&peer) {
+            row.failure = None;
         }
     }
 
@@ -123,8 +198,12 @@ impl Peers {
         let state = self.lock();
         let rows = state.rows.iter().filter_map(|(&id, row)| {
             Some(PeerRow {
+                kind: row.kind,
                 address: row.address.clone(),
-                view: state.sum.peer(now, id)?,
+                view: match &state.join {
+                    Join::Sum { sum, .. } => sum.peer(now, id),
+                    Join::Measured(measured) => measured.peer(now, id),
+                }?,
                 failure: row.failure.clone(),
             })
         });
@@ -145,9 +224,9 @@ impl Peers {
         self.lock().summed.map(|at| now.since(at))
     }
 
-    /// Returns what was in flight by the latest sum; `None` is unknown.
+    /// Returns what was in flight by the latest sum.
     #[must_use]
-    pub fn levels(&self) -> Option<Levels> {
+    pub fn levels(&self) -> Levels {
         self.lock().levels
     }
 
@@ -157,21 +236,36 @@ impl Peers {
         self.lock().ready
     }
 
-    /// Tells whether requests wait at a peer.
-    pub(super) fn has_queued(&self) -> bool {
-        self.lock().rows.values().any(|row| row.queued > 0.0)
+    /// Tells whether there are requests that a fleet at zero wakes for.
+    pub(super) fn has_load(&self) -> bool {
+        let state = self.lock();
+        match &state.join {
+            Join::Sum { .. } => state.rows.values().any(|row| row.queued > 0.0),
+            Join::Measured(measured) => measured.has_load(),
+        }
+    }
+
+    /// Tells whether every proxy that is read routes to a replica.
+    pub(super) fn is_routed(&self, now: Timestamp) -> bool {
+        match &self.lock().join {
+            Join::Sum { .. } => true,
+            Join::Measured(measured) => measured.is_routed_everywhere(now),
+        }
     }
 
     /// Adds up: the peers, and this instance's own observation if it has a gateway.
     pub(super) fn sum(&self, now: Timestamp, own: Option<Observation>) -> Observation {
         let mut state = self.lock();
-        let own = own.map(|own| (self.instance, own));
-        let observation = state.sum.observe(now, own);
-        let first = observation.models.first().map(|load| load.arrivals);
-        state.summed = match first {
-            Some(Term::Known { age, .. }) => Some(now - age),
-            Some(Term::Unknown(_)) | None => None,
+        let observation = match &mut state.join {
+            Join::Sum { instance, sum } => sum.observe(now, own.map(|own| (*instance, own))),
+            Join::Measured(measured) => measured.observe(now),
         };
+        let first = observation.models.first();
+        let age = first.and_then(|load| match (load.arrivals, load.in_flight.now) {
+            (Term::Known { age, .. }, _) | (_, Term::Known { age, .. }) => Some(age),
+            (Term::Unknown(_), Term::Unknown(_)) => None,
+        });
+        state.summed = age.map(|age| now - age);
         state.ready = observation.replicas.ready().known();
         state.levels = levels(&observation);
         observation
@@ -182,14 +276,35 @@ impl Peers {
     }
 }
 
-fn levels(observation: &Observation) -> Option<Levels> {
-    let mut counts = ModelCounts::default();
+fn levels(observation: &Observation) -> Levels {
+    let mut levels = Levels {
+        in_flight: Some(0.0),
+        executing: Some(0.0),
+        queued: Some(0.0),
+    };
     for load in &observation.models {
-        counts.executing += load.executing.now.known()?.get();
-        counts.queued += load.queued.now.known()?.get();
+        for (total, level) in [
+            (&mut levels.in_flight, load.in_flight),
+            (&mut levels.executing, load.executing),
+            (&mut levels.queued, load.queued),
+        ] {
+            let level = level.now.known().map(Occupancy::get);
+            *total = total.zip(level).map(|(total, level)| total + level);
+        }
     }
-    Some(Levels {
-        executing: counts.executing,
-        queued: counts.queued,
-    })
+    levels
+}
+
+impl PeerKind {
+    /// Returns the name that it has in the configuration.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Instance => "inflight",
+            Self::Envoy => "envoy",
+            Self::Triton => "triton",
+            Self::Vllm => "vllm",
+            Self::Custom => "custom",
+        }
+    }
 }

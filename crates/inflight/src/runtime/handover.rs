@@ -81,6 +81,8 @@ pub(super) enum SocketKind {
     TakeOver,
     Admin,
     Gateway,
+    /// Where Envoys ask.
+    Gate,
     /// One of a later version.
     #[serde(other)]
     Other,

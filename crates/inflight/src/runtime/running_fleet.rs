@@ -1,5 +1,6 @@
 //! One fleet that runs: its parts, started by one function and ended in order by another.
 
+mod gate;
 mod replicas;
 
 use std::net::SocketAddr;
@@ -25,12 +26,14 @@ use crate::clock::Clock;
 use crate::config::{Endpoints, FleetConfig, Target};
 use crate::control::Control;
 use crate::endpoints::{self, HealthSettings};
-use crate::fleet::{Board, Fleet, Member, Peers};
+use crate::fleet::{Board, Checks, Fleet, Member, Peers};
+use crate::gates::ext_authz::ExtAuthzConfig;
 use crate::gateway::{Gateway, GatewayConfig, SessionBy};
 use crate::ports::{FleetSettings, Order};
-use crate::sources::{PeerSource, PeersConfig};
+use crate::sources::{MeasuredConfig, MeasuredSource, PeerSource, PeersConfig};
 use crate::story::Story;
 use crate::targets::process::{Orphan, ProcessConfig, ProcessHost};
+use gate::{BoundGate, RunningGate, checks};
 use replicas::RunningReplicas;
 
 /// Orders that a control loop may lag behind; whoever gives one waits when it is full.
@@ -47,9 +50,13 @@ const ON_EXIT_CANNOT_CHANGE: &str = "cannot change while the fleet runs: its rep
 const HEALTH_CANNOT_CHANGE: &str = "cannot be switched on or off while the fleet runs: restart \
     inflight, or give the fleet another name";
 
+/// Why a change is refused of whether Envoys ask.
+const GATE_CANNOT_CHANGE: &str = "cannot come or go while the fleet runs: Envoys would ask nobody; \
+    restart inflight, or give the fleet another name";
+
 /// Why a change is refused of who measures the load.
-const SOURCE_CANNOT_CHANGE: &str = "cannot gain or lose its `gateway`, nor change `inflight` or the \
-    models that are read by it, while the fleet runs: restart inflight, or give the fleet another \
+const SOURCE_CANNOT_CHANGE: &str = "cannot gain or lose its `gateway`, nor change what else measures \
+    it or the models that are read by it, while the fleet runs: restart inflight, or give the fleet another \
     name";
 
 /// A fleet that is ready to be started: nothing about it can fail any more.
@@ -57,6 +64,7 @@ pub(super) struct Prepared {
     config: FleetConfig,
     told: Told,
     gateway: Option<Bound>,
+    gate: Option<BoundGate>,
 }
 
 /// A gateway, with a copy of its listening socket for a successor.
@@ -82,6 +90,8 @@ pub(super) struct Change {
     told: Told,
     /// A gateway of its own where the address differs.
     gateway: Option<Bound>,
+    /// The same of the gate that Envoys ask.
+    gate: Option<BoundGate>,
 }
 
 /// What the parts of a fleet were told.
@@ -92,6 +102,10 @@ struct Told {
     /// `None` where the load is measured elsewhere only.
     gateway: Option<GatewayConfig>,
     peers: Option<PeersConfig>,
+    /// How the questions of Envoys are read, where some ask.
+    ext_authz: Option<ExtAuthzConfig>,
+    /// What measures it beside gateways.
+    measured: Option<MeasuredConfig>,
     process: Option<ProcessConfig>,
     /// Where the replicas are that nobody here starts.
     endpoints: Option<endpoints::Settings>,
@@ -103,6 +117,7 @@ pub(super) struct RunningFleet {
     member: Member,
     told: Told,
     gateway: Option<RunningGateway>,
+    gate: Option<RunningGate>,
     /// Those of addresses that it listened on before; they finish what they have.
     former: JoinSet<Result<(), JoinError>>,
     /// Asks the peers.
@@ -121,9 +136,6 @@ struct RunningGateway {
 
 impl Told {
     fn new(config: &FleetConfig, rows: &ModelRows) -> anyhow::Result<Self> {
-        if config.measured.is_some() {
-            anyhow::bail!("fleet {}: this source is not built yet", config.name);
-        }
         if let Target::Keda { .. } = config.target {
             anyhow::bail!("fleet {}: target `keda` is not built yet", config.name);
         }
@@ -133,6 +145,8 @@ impl Told {
             gateway: (config.gateway.as_ref())
                 .map(|settings| wiring::gateway(config, settings, &rows)),
             peers: wiring::peers(config),
+            ext_authz: wiring::ext_authz(config),
+            measured: wiring::measured(config)?,
             process: match &config.target {
                 Target::Process(settings) => Some(wiring::process(config, settings)?),
                 Target::Advise | Target::Keda { .. } => None,
@@ -149,9 +163,18 @@ impl Told {
         process.is_some_and(|process| process.settings().keeps)
     }
 
-    /// How sessions are known, where there are any.
-    fn session(&self) -> Option<&SessionBy> {
-        self.gateway.as_ref().map(|gateway| &gateway.session)
+    /// Whether sessions are known in another way than before.
+    fn forgets_sessions(&self, before: &Self) -> bool {
+        let of_gateway = |told: &Self| told.gateway.as_ref().map(|it| it.session.clone());
+        let of_gate = |told: &Self| told.ext_authz.as_ref().map(|it| it.session.clone());
+        of_gateway(self) != of_gateway(before) || of_gate(self) != of_gate(before)
+    }
+
+    /// Whether sessions end with us: those of connections have other connections with a later
+    /// process of ours.
+    fn has_sessions_of_connections(&self) -> bool {
+        let gateway = self.gateway.as_ref();
+        gateway.is_some_and(|gateway| gateway.session == SessionBy::Address)
     }
 }
 
@@ -164,6 +187,7 @@ impl Prepared {
         let told = Told::new(&config, &ModelRows::default())?;
         Ok(Self {
             gateway: bind(&told, &config, sockets)?,
+            gate: BoundGate::bind(&told, &config, sockets)?,
             told,
             config,
         })
@@ -194,6 +218,7 @@ impl RunningFleet {
             config,
             told,
             gateway,
+            gate: checked,
         } = prepared;
         let Left {
             past,
@@ -207,16 +232,21 @@ impl RunningFleet {
         }
         // Sessions that an earlier process of ours knew are not new; those of connections have
         // other connections since.
-        if past.is_none() || told.session() == Some(&SessionBy::Address) {
+        if past.is_none() || told.has_sessions_of_connections() {
             gate.on_restart(now);
         }
+        let peers = match &told.measured {
+            Some(measured) => Some(Peers::measured(measured.measured_by())),
+            None => (told.peers.as_ref()).map(|_| Peers::new(instance, config.models.len())),
+        };
         let fleet = Fleet::with_sources(
             &config.name,
             clock,
             gate,
             board(&config, &told.rows),
             gateway.is_some(),
-            (told.peers.as_ref()).map(|_| Peers::new(instance, config.models.len())),
+            peers,
+            checks(&told, past.as_ref(), clock),
         );
         fleet.board().is_listening = true;
         let found = orphans.iter().filter(|orphan| orphan.is_live()).count();
@@ -241,11 +271,9 @@ impl RunningFleet {
         Self {
             control: Part::start("a control loop", |stop| control.run(orders_taken, stop)),
             gateway: gateway.map(|bound| start_gateway(bound, Arc::clone(&fleet))),
+            gate: checked.map(|bound| bound.start(&fleet)),
             former: JoinSet::new(),
-            source: told.peers.clone().map(|peers| {
-                let source = PeerSource::new(Arc::clone(&fleet), peers);
-                Part::start("a source", |stop| source.run(stop))
-            }),
+            source: start_source(&fleet, &told),
             replicas,
             told,
             member: Member { fleet, orders },
@@ -272,13 +300,22 @@ impl RunningFleet {
         if told.health.is_some() != self.told.health.is_some() {
             anyhow::bail!("fleet {}: `health` {HEALTH_CANNOT_CHANGE}", config.name);
         }
-        if told.gateway.is_some() != self.told.gateway.is_some() || told.peers != self.told.peers {
+        if told.gateway.is_some() != self.told.gateway.is_some()
+            || told.peers != self.told.peers
+            || told.measured != self.told.measured
+        {
             anyhow::bail!("fleet {}: `source` {SOURCE_CANNOT_CHANGE}", config.name);
+        }
+        if told.ext_authz.is_some() != self.told.ext_authz.is_some() {
+            anyhow::bail!("fleet {}: `gate` {GATE_CANNOT_CHANGE}", config.name);
         }
         let listen = |told: &Told| told.gateway.as_ref().map(|gateway| gateway.listen);
         let is_elsewhere = listen(&told) != listen(&self.told);
+        let asked_at = |told: &Told| told.ext_authz.as_ref().map(|gate| gate.listen);
+        let is_asked_elsewhere = asked_at(&told) != asked_at(&self.told);
         let is_same = told.control == self.told.control
             && told.gateway == self.told.gateway
+            && told.ext_authz == self.told.ext_authz
             && told.process == self.told.process
             && told.endpoints == self.told.endpoints
             && told.health == self.told.health;
@@ -288,6 +325,11 @@ impl RunningFleet {
         Ok(Some(Change {
             gateway: if is_elsewhere {
                 bind(&told, &config, &mut Sockets::default())?
+            } else {
+                None
+            },
+            gate: if is_asked_elsewhere {
+                BoundGate::bind(&told, &config, &mut Sockets::default())?
             } else {
                 None
             },
@@ -306,14 +348,18 @@ impl RunningFleet {
             config,
             told,
             gateway,
+            gate,
         } = change;
         self.replicas.configure(&told);
-        if told.control != self.told.control || told.session() != self.told.session() {
+        if told.control != self.told.control || told.forgets_sessions(&self.told) {
             self.configure_control(&told).await;
         }
         if let (Some(running), Some(settings)) = (&self.gateway, &told.gateway)
             && told.gateway != self.told.gateway
         {
+            running.settings.send_replace(settings.clone());
+        }
+        if let (Some(running), Some(settings)) = (&self.gate, &told.ext_authz) {
             running.settings.send_replace(settings.clone());
         }
         {
@@ -330,10 +376,14 @@ impl RunningFleet {
                 error!(fleet = config.name, %failure, "a former gateway failed");
             }
         }
-        let Some(bound) = gateway else { return };
-        let gateway = start_gateway(bound, Arc::clone(&self.member.fleet));
-        if let Some(former) = self.gateway.replace(gateway) {
-            self.former.spawn(former.part.end());
+        if let Some(bound) = gateway {
+            let gateway = start_gateway(bound, Arc::clone(&self.member.fleet));
+            let former = self.gateway.replace(gateway);
+            former.map(|former| self.former.spawn(former.part.end()));
+        }
+        if let Some(bound) = gate {
+            let former = self.gate.replace(bound.start(&self.member.fleet));
+            former.map(|former| self.former.spawn(former.part.end()));
         }
     }
 
@@ -341,7 +391,7 @@ impl RunningFleet {
         let (done, is_done) = oneshot::channel();
         let order = Order::Configure {
             settings: Box::new(told.control.clone()),
-            forgets_sessions: told.session() != self.told.session(),
+            forgets_sessions: told.forgets_sessions(&self.told),
             done,
         };
         // A loop that ended by itself ends all of us: whoever waits for that says so.
@@ -365,11 +415,20 @@ impl RunningFleet {
         self.gateway.as_ref().map(|gateway| gateway.address)
     }
 
+    /// Returns where Envoys ask; `None` where none does.
+    pub(super) fn gate_address(&self) -> Option<SocketAddr> {
+        self.gate.as_ref().map(|gate| gate.address)
+    }
+
     /// Adds what a successor needs to go on listening.
     pub(super) fn offer<'a>(&'a self, offer: &mut Offer<'a>) {
         if let Some(gateway) = &self.gateway {
             let (name, listener) = (self.name(), gateway.listener.as_fd());
             offer.add(SocketKind::Gateway, name, Some(gateway.address), listener);
+        }
+        if let Some(gate) = &self.gate {
+            let (name, listener) = (self.name(), gate.listener.as_fd());
+            offer.add(SocketKind::Gate, name, Some(gate.address), listener);
         }
     }
 
@@ -393,6 +452,7 @@ impl RunningFleet {
     pub(super) fn poll_failed(&mut self, cx: &mut Context<'_>) -> Poll<&'static str> {
         let parts = [
             self.gateway.as_mut().map(|gateway| &mut gateway.part),
+            self.gate.as_mut().map(|gate| &mut gate.part),
             self.source.as_mut(),
             Some(&mut self.control),
         ];
@@ -417,6 +477,10 @@ impl RunningFleet {
             // While there is a copy the system lets clients connect, and nobody would accept them.
             drop(gateway.listener);
             result = gateway.part.end().await;
+        }
+        if let Some(gate) = self.gate {
+            drop(gate.listener);
+            result = result.and(gate.part.end().await);
         }
         // Before the control loop and the replicas, which they need as well.
         while let Some(ended) = self.former.join_next().await {
@@ -451,6 +515,7 @@ async fn hand_over(member: &Member, models: Vec<String>) -> Option<PastFleet> {
         name: member.fleet.name().to_owned(),
         models,
         gate: member.fleet.export(),
+        checks: member.fleet.checks().map(Checks::export),
         scaler,
     })
 }
@@ -485,6 +550,16 @@ fn board(config: &FleetConfig, rows: &ModelRows) -> Board {
     );
     board.models = rows.names();
     board
+}
+
+fn start_source(fleet: &Arc<Fleet>, told: &Told) -> Option<Part> {
+    let name = "a source";
+    if let Some(measured) = told.measured.clone() {
+        let source = MeasuredSource::new(Arc::clone(fleet), measured);
+        return Some(Part::start(name, |stop| source.run(stop)));
+    }
+    let source = PeerSource::new(Arc::clone(fleet), told.peers.clone()?);
+    Some(Part::start(name, |stop| source.run(stop)))
 }
 
 fn start_gateway(bound: Bound, fleet: Arc<Fleet>) -> RunningGateway {

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use inflight_core::admission::{
-    AdmissionConfig, AdmissionScope, GateConfig, HealthConfig, ModelConfig, QueueBounds, When,
+    AdmissionConfig, AdmissionScope, CheckConfig, CheckMode, GateConfig, HealthConfig, ModelConfig,
+    OnUnknown, QueueBounds, When,
 };
 use inflight_core::scaling::{
     Bounds, ConcurrencyConfig, DownWindow, Measure, MetricConfig, MetricKind, OccupancyConfig,
@@ -13,14 +14,15 @@ use inflight_core::scaling::{
 
 use super::model_rows::ModelRows;
 use crate::config::{
-    self, AdmissionSettings, CloseWhen, Endpoints, FleetConfig, GatewaySettings, PolicySettings,
-    StaffingProfile, StepSettings,
+    self, AdmissionSettings, CloseWhen, Endpoints, FleetConfig, GateMode, GatewaySettings,
+    MeasuredSettings, OnFailure, PolicySettings, StaffingProfile, StepSettings,
 };
 use crate::endpoints::{self, Comings, Family, HealthSettings};
+use crate::gates::ext_authz::{self, ExtAuthzConfig};
 use crate::gateway::{GatewayConfig, Limits, ModelRoute, SessionBy, Timeouts, UpstreamProtocol};
 use crate::ports::FleetSettings;
 use crate::probe::Probe;
-use crate::sources::PeersConfig;
+use crate::sources::{MeasuredConfig, PeersConfig};
 use crate::story::journal::JournalConfig;
 use crate::targets::process::{ProcessConfig, ProcessSettings};
 
@@ -43,8 +45,24 @@ const FRESHNESS: Duration = Duration::from_secs(30);
 /// Returns what a fleet's gate takes.
 fn gate(fleet: &FleetConfig, rows: &ModelRows) -> GateConfig {
     let queue = fleet.queue;
+    GateConfig {
+        models: (rows.slots().into_iter())
+            .map(|slots| ModelConfig { slots })
+            .collect(),
+        queue: QueueBounds {
+            requests: queue.requests,
+            bytes: queue.bytes,
+            wait: queue.wait,
+            cold_wait: queue.cold_wait,
+        },
+        admission: admission(fleet),
+        bucket: fleet.scaling.bucket,
+    }
+}
+
+fn admission(fleet: &FleetConfig) -> AdmissionConfig {
     let settings = fleet.admission.unwrap_or(ADMISSION_OFF);
-    let admission = AdmissionConfig {
+    AdmissionConfig {
         threshold: settings.threshold,
         reopen: settings.reopen,
         when: match settings.when {
@@ -57,20 +75,40 @@ fn gate(fleet: &FleetConfig, rows: &ModelRows) -> GateConfig {
         },
         sessions_max: SESSIONS_MAX,
         session_idle: SESSION_IDLE,
-    };
-    GateConfig {
-        models: (rows.slots().into_iter())
-            .map(|slots| ModelConfig { slots })
-            .collect(),
-        queue: QueueBounds {
-            requests: queue.requests,
-            bytes: queue.bytes,
-            wait: queue.wait,
-            cold_wait: queue.cold_wait,
-        },
-        admission,
-        bucket: fleet.scaling.bucket,
     }
+}
+
+/// Returns how proxies that ask are answered, where some do.
+fn checks(fleet: &FleetConfig) -> Option<CheckConfig> {
+    let settings = fleet.ext_authz.as_ref()?;
+    Some(CheckConfig {
+        admission: admission(fleet),
+        mode: match settings.mode {
+            GateMode::NewSessions => CheckMode::NewSessions,
+            GateMode::EveryRequest => CheckMode::EveryRequest,
+        },
+        on_unknown: match settings.on_failure {
+            OnFailure::Closed => OnUnknown::Refuse,
+            OnFailure::Open => OnUnknown::LetIn,
+        },
+        held_max: usize::try_from(fleet.queue.requests).unwrap_or(usize::MAX),
+        ready_timeout: settings.ready_timeout,
+        hold_min: settings.hold_min,
+    })
+}
+
+/// Returns how Envoys' questions are read, where some ask.
+pub(super) fn ext_authz(fleet: &FleetConfig) -> Option<ExtAuthzConfig> {
+    let settings = fleet.ext_authz.as_ref()?;
+    Some(ExtAuthzConfig {
+        listen: settings.listen.value,
+        first_calls: settings.first_calls.clone(),
+        session: match &fleet.session {
+            config::SessionBy::Address => ext_authz::SessionBy::Address,
+            config::SessionBy::Header(name) => ext_authz::SessionBy::Header(name.clone()),
+            config::SessionBy::Certificate => ext_authz::SessionBy::Certificate,
+        },
+    })
 }
 
 /// Returns what the journal takes.
@@ -118,7 +156,8 @@ pub(super) fn gateway(
             })
             .collect(),
         session: match &fleet.session {
-            config::SessionBy::Address => SessionBy::Address,
+            // A certificate is known to a gate alone, which the configuration sees to.
+            config::SessionBy::Address | config::SessionBy::Certificate => SessionBy::Address,
             config::SessionBy::Header(name) => SessionBy::Header(name.clone()),
         },
         first_calls: fleet.first_calls.clone(),
@@ -139,10 +178,29 @@ pub(super) fn peers(fleet: &FleetConfig) -> Option<PeersConfig> {
     })
 }
 
+/// Returns what measures a fleet beside gateways, if anything does.
+pub(super) fn measured(fleet: &FleetConfig) -> anyhow::Result<Option<MeasuredConfig>> {
+    Ok(match fleet.measured.clone() {
+        None => None,
+        Some(MeasuredSettings::Envoy(envoy)) => Some(MeasuredConfig {
+            servers: envoy.backend.clone(),
+            envoy: Some(envoy),
+        }),
+        Some(MeasuredSettings::Vllm(servers)) => Some(MeasuredConfig {
+            envoy: None,
+            servers,
+        }),
+        Some(MeasuredSettings::Prometheus(_)) => {
+            anyhow::bail!("fleet {}: source `prometheus` is not built yet", fleet.name)
+        }
+    })
+}
+
 /// Returns what a fleet's control loop keeps.
 pub(super) fn settings(fleet: &FleetConfig, rows: &ModelRows) -> anyhow::Result<FleetSettings> {
     Ok(FleetSettings {
         gate: gate(fleet, rows),
+        checks: checks(fleet),
         scaling: scaling(fleet, rows)?,
     })
 }

@@ -95,6 +95,11 @@ impl Client {
         }
     }
 
+    /// Asks for another page from here on.
+    pub fn ask_for(&mut self, path: &str) {
+        path.clone_into(&mut self.config.path);
+    }
+
     /// Fetches the page and hands out its samples. Returns when it was made, by our own clock: in
     /// the middle between the question and the beginning of the answer.
     ///

@@ -52,6 +52,7 @@ pub(super) fn observation(observation: &load::Observation) -> wire::Observation 
             .map(|&span| nanos(span))
             .collect(),
         metric: float(&observation.metric),
+        filled: float(&observation.filled),
         is_partial: observation.is_partial,
         is_called: observation.is_called,
     }
@@ -84,6 +85,7 @@ pub fn observation_of(line: &wire::Observation) -> Result<load::Observation, Unr
             .map(|&span| Duration::from_nanos(span))
             .collect(),
         metric: float_of(line.metric)?,
+        filled: float_of(line.filled)?,
         is_partial: line.is_partial,
         is_called: line.is_called,
     })

@@ -143,6 +143,22 @@ pub enum Term {
     },
 }
 
+impl Term {
+    /// Returns the term that a source does not offer.
+    pub(super) const fn not_offered() -> Self {
+        Self::Unknown {
+            value: (),
+            missing: Missing::NotOffered,
+            age: None,
+        }
+    }
+
+    /// Tells whether a source does not offer the term.
+    pub(super) fn is_not_offered(&self) -> bool {
+        *self == Self::not_offered()
+    }
+}
+
 /// How a value was got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -178,6 +194,12 @@ pub struct Observation {
     pub started: Vec<u64>,
     /// The answer of the user's query.
     pub metric: Term,
+    /// Memory for requests that is in use, in replicas' worth.
+    #[serde(
+        default = "Term::not_offered",
+        skip_serializing_if = "Term::is_not_offered"
+    )]
+    pub filled: Term,
     /// Whether a part of the load cannot be seen.
     pub is_partial: bool,
     /// Whether a call at the gate asks for a replica.

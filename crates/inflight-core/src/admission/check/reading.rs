@@ -25,7 +25,7 @@ pub(super) struct Seen {
     pub(super) ratio: Option<f64>,
     in_flight: Option<f64>,
     executing: Option<f64>,
-    ready: Option<Replicas>,
+    pub(super) ready: Option<Replicas>,
     completions_per_second: Option<f64>,
 }
 

@@ -88,6 +88,7 @@ impl Gate {
             peak_seconds,
             started: Vec::new(),
             metric: Term::Unknown(Missing::NotOffered),
+            filled: Term::Unknown(Missing::NotOffered),
             is_partial: false,
             is_called: false,
         }

@@ -16,6 +16,8 @@ pub struct PastLoad {
     pub ready: PastSeries,
     /// The integral of bucket maxima.
     pub peak: PastSeries,
+    /// Memory in use, integrated.
+    pub filled: PastSeries,
 }
 
 /// What was observed of one model.
@@ -54,6 +56,7 @@ impl History {
             models: models.collect(),
             ready: self.ready.series.export(),
             peak: self.peak.series.export(),
+            filled: self.filled.series.export(),
         }
     }
 
@@ -76,6 +79,7 @@ impl History {
         }
         self.ready.restore(now, &past.ready);
         self.peak.restore(now, &past.peak);
+        self.filled.restore(now, &past.filled);
     }
 }
 

@@ -403,6 +403,7 @@ impl Run {
             peak_seconds: Term::Unknown(Missing::NotOffered),
             started: std::mem::take(&mut self.started),
             metric: Term::Unknown(Missing::NotOffered),
+            filled: Term::Unknown(Missing::NotOffered),
             is_partial: false,
             is_called: false,
         }

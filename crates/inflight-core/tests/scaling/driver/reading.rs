@@ -86,6 +86,7 @@ impl Reading {
             metric: self
                 .metric
                 .map_or(Term::Unknown(Missing::NotOffered), Term::exact),
+            filled: Term::Unknown(Missing::NotOffered),
             is_partial: false,
             is_called: false,
         }

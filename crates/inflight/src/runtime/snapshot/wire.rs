@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use inflight_core::admission::{PastCounts, PastGate, PastIntegral};
+use inflight_core::admission::{PastChecks, PastCounts, PastGate, PastIntegral};
 use inflight_core::load::{PastLoad, PastModel, PastSeries};
 use inflight_core::scaling::{Held, Hold, PastScaler};
 use inflight_core::{Replicas, SessionKey, Timestamp};
@@ -38,6 +38,7 @@ struct WireFleet {
     name: String,
     models: Vec<WireModel>,
     gate: WireGate,
+    checks: Option<WireChecks>,
     scaler: WireScaler,
 }
 
@@ -81,9 +82,20 @@ struct WireGate {
 
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
+struct WireChecks {
+    answered: [u64; 4],
+    refused: Vec<u64>,
+    is_closed: bool,
+    called_at: Option<u64>,
+    sessions: Vec<(u64, u64)>,
+}
+
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
 struct WireScaler {
     ready: WireSeries,
     peak: WireSeries,
+    filled: WireSeries,
     start_delay_nanos: Vec<u64>,
     busy_at: u64,
     targets: Vec<(u64, u32)>,
@@ -153,6 +165,7 @@ impl WireFleet {
             name: past.name.clone(),
             models: models.collect(),
             gate: WireGate::of(&past.gate),
+            checks: past.checks.as_ref().map(WireChecks::of),
             scaler: WireScaler::of(&past.scaler),
         }
     }
@@ -172,6 +185,7 @@ impl From<WireFleet> for PastFleet {
             name: wire.name,
             models,
             gate,
+            checks: wire.checks.map(PastChecks::from),
             scaler,
         }
     }
@@ -243,23 +257,19 @@ impl From<WireSeries> for PastSeries {
 
 impl WireGate {
     fn of(past: &PastGate) -> Self {
-        let sessions = past.sessions.iter();
         Self {
             in_flight_nanos: integral_to(past.in_flight),
             executing_nanos: integral_to(past.executing),
             ended: past.ended.clone(),
             refused: past.refused.clone(),
             is_open: past.is_open,
-            sessions: sessions
-                .map(|(key, last)| (key.0, last.as_nanos()))
-                .collect(),
+            sessions: sessions_to(&past.sessions),
         }
     }
 }
 
 impl From<WireGate> for PastGate {
     fn from(wire: WireGate) -> Self {
-        let session = |(key, last)| (SessionKey(key), Timestamp::from_nanos(last));
         Self {
             models: Vec::new(),
             in_flight: integral_from(wire.in_flight_nanos),
@@ -267,9 +277,43 @@ impl From<WireGate> for PastGate {
             ended: wire.ended,
             refused: wire.refused,
             is_open: wire.is_open,
-            sessions: wire.sessions.into_iter().map(session).collect(),
+            sessions: sessions_from(wire.sessions),
         }
     }
+}
+
+impl WireChecks {
+    fn of(past: &PastChecks) -> Self {
+        Self {
+            answered: past.answered,
+            refused: past.refused.clone(),
+            is_closed: past.is_closed,
+            called_at: past.called_at.map(Timestamp::as_nanos),
+            sessions: sessions_to(&past.sessions),
+        }
+    }
+}
+
+impl From<WireChecks> for PastChecks {
+    fn from(wire: WireChecks) -> Self {
+        Self {
+            answered: wire.answered,
+            refused: wire.refused,
+            is_closed: wire.is_closed,
+            called_at: wire.called_at.map(Timestamp::from_nanos),
+            sessions: sessions_from(wire.sessions),
+        }
+    }
+}
+
+fn sessions_to(sessions: &[(SessionKey, Timestamp)]) -> Vec<(u64, u64)> {
+    let session = |&(key, last): &(SessionKey, Timestamp)| (key.0, last.as_nanos());
+    sessions.iter().map(session).collect()
+}
+
+fn sessions_from(sessions: Vec<(u64, u64)>) -> Vec<(SessionKey, Timestamp)> {
+    let session = |(key, last)| (SessionKey(key), Timestamp::from_nanos(last));
+    sessions.into_iter().map(session).collect()
 }
 
 impl WireScaler {
@@ -278,6 +322,7 @@ impl WireScaler {
         Self {
             ready: WireSeries::of(&past.load.ready),
             peak: WireSeries::of(&past.load.peak),
+            filled: WireSeries::of(&past.load.filled),
             start_delay_nanos: past.start_delays.iter().copied().map(nanos).collect(),
             busy_at: past.busy_at.as_nanos(),
             targets: past.targets.iter().map(size).collect(),
@@ -307,6 +352,7 @@ impl From<WireScaler> for PastScaler {
                 models: Vec::new(),
                 ready: wire.ready.into(),
                 peak: wire.peak.into(),
+                filled: wire.filled.into(),
             },
             start_delays: delays.map(Duration::from_nanos).collect(),
             busy_at: Timestamp::from_nanos(wire.busy_at),

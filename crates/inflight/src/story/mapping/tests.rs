@@ -112,27 +112,36 @@ fn any_replicas() -> impl Strategy<Value = ReplicaView> {
 }
 
 fn any_observation() -> impl Strategy<Value = Observation> {
-    let (peak, metric) = (any_term(any_float()), any_term(any_float()));
+    let (peak, numbers) = (
+        any_term(any_float()),
+        (any_term(any_float()), any_term(any_float())),
+    );
     let started = vec(any_span(), 0..3);
     (
         any_replicas(),
         vec(any_model(), 0..3),
         peak,
         started,
-        metric,
+        numbers,
         any::<(bool, bool)>(),
     )
         .prop_map(
-            |(replicas, models, peak_seconds, started, metric, (is_partial, is_called))| {
-                Observation {
-                    replicas,
-                    models,
-                    peak_seconds,
-                    started,
-                    metric,
-                    is_partial,
-                    is_called,
-                }
+            |(
+                replicas,
+                models,
+                peak_seconds,
+                started,
+                (metric, filled),
+                (is_partial, is_called),
+            )| Observation {
+                replicas,
+                models,
+                peak_seconds,
+                started,
+                metric,
+                filled,
+                is_partial,
+                is_called,
             },
         )
 }

@@ -1,0 +1,247 @@
+//! Asks many systems for their pages, each in a task of its own: listed ones and the addresses of a
+//! DNS name that is resolved again and again.
+//!
+//! What is asked and what is made of an answer is the reader's matter; here each is asked once an
+//! interval, one that fails ever more rarely, within a bound that keeps a returning one's numbers
+//! fresh.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use inflight_core::load::PeerId;
+use tokio::net::lookup_host;
+use tokio::sync::oneshot;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{sleep, timeout};
+use tracing::{info, warn};
+
+use super::fetch::{Client, FetchConfig};
+use crate::config::PagesSettings;
+use crate::fleet::{Fleet, PeerKind};
+
+/// The longest pause after failures: well under the time after which a reading is stale.
+const PAUSE_MAX: Duration = Duration::from_secs(8);
+/// How often the name is resolved.
+const RESOLVE_EVERY: Duration = Duration::from_secs(5);
+/// How long resolving may take; the resolver's own patience is longer.
+const RESOLVE_WITHIN: Duration = Duration::from_secs(10);
+
+/// Reads one system's pages.
+pub(super) trait Reader: Send + 'static {
+    /// Asks once, and writes down what was read. Fails with the reason, for people.
+    fn read(
+        &mut self,
+        client: &mut Client,
+        fleet: &Fleet,
+        peer: PeerId,
+    ) -> impl Future<Output = Result<(), String>> + Send;
+}
+
+/// Which systems are asked, and how.
+#[derive(Clone, Debug)]
+pub(super) struct Asked {
+    pub(super) kind: PeerKind,
+    pub(super) pages: PagesSettings,
+    /// The most of them that are asked; a name with more addresses is a fault.
+    pub(super) most: usize,
+    pub(super) every: Duration,
+    pub(super) timeout: Duration,
+    /// Whether a page has an end mark whatever its type.
+    pub(super) is_marked: bool,
+}
+
+/// Follows systems of one kind.
+pub(super) struct Follow<R, N> {
+    fleet: Arc<Fleet>,
+    asked: Asked,
+    /// Makes a reader for one system, and the path that it asks for where one is configured.
+    new_reader: N,
+    tasks: JoinSet<()>,
+    resolved: BTreeMap<SocketAddr, (PeerId, AbortHandle)>,
+    reader: std::marker::PhantomData<fn() -> R>,
+}
+
+impl<R: Reader, N: Fn(&str) -> (R, String)> Follow<R, N> {
+    pub(super) fn new(fleet: Arc<Fleet>, asked: Asked, new_reader: N) -> Self {
+        Self {
+            fleet,
+            asked,
+            new_reader,
+            tasks: JoinSet::new(),
+            resolved: BTreeMap::new(),
+            reader: std::marker::PhantomData,
+        }
+    }
+
+    /// Asks until `stop` fires.
+    pub(super) async fn run(mut self, stop: oneshot::Receiver<()>) {
+        for page in self.asked.pages.listed.clone() {
+            self.follow(&page.authority, &page.path);
+        }
+        tokio::select! {
+            // A dropped sender means that we are ending anyway.
+            _ = stop => {}
+            () = self.keep_resolving() => {}
+        }
+        self.tasks.shutdown().await;
+    }
+
+    async fn keep_resolving(&mut self) {
+        let Some(page) = self.asked.pages.dns.clone() else {
+            return std::future::pending().await;
+        };
+        let (name, fleet) = (page.authority.as_str(), Arc::clone(&self.fleet));
+        let fleet = fleet.name();
+        loop {
+            match timeout(RESOLVE_WITHIN, lookup_host(name)).await {
+                Ok(Ok(found)) => self.on_resolved(name, &page.path, found.collect()),
+                // What was found before stays: a resolver in trouble is no sign that peers went.
+                Ok(Err(error)) => warn!(fleet, name, %error, "a name cannot be resolved"),
+                Err(_) => warn!(fleet, name, "a name cannot be resolved in time"),
+            }
+            sleep(RESOLVE_EVERY).await;
+        }
+    }
+
+    fn on_resolved(&mut self, name: &str, path: &str, mut found: Vec<SocketAddr>) {
+        let (fleet, most) = (Arc::clone(&self.fleet), self.asked.most);
+        let fleet = fleet.name();
+        found.sort_unstable();
+        found.dedup();
+        if found.is_empty() {
+            warn!(
+                fleet,
+                name, "no address by that name; those known before stay"
+            );
+            return;
+        }
+        if found.len() > most {
+            warn!(
+                fleet,
+                name,
+                count = found.len(),
+                most,
+                "too many addresses by that name"
+            );
+            found.truncate(most);
+        }
+        let gone: Vec<_> = self
+            .resolved
+            .extract_if(.., |address, _| !found.contains(address))
+            .collect();
+        for (address, (peer, task)) in gone {
+            info!(fleet, %address, "is gone from its name");
+            task.abort();
+            if let Some(peers) = self.fleet.peers() {
+                peers.remove(peer);
+            }
+        }
+        for address in found {
+            if !self.resolved.contains_key(&address)
+                && let Some(followed) = self.follow(&address.to_string(), path)
+            {
+                self.resolved.insert(address, followed);
+            }
+        }
+    }
+
+    fn follow(&mut self, authority: &str, path: &str) -> Option<(PeerId, AbortHandle)> {
+        let kind = self.asked.kind;
+        let peer = self.fleet.peers()?.add(kind, authority);
+        info!(
+            fleet = self.fleet.name(),
+            kind = kind.name(),
+            address = authority,
+            "asks a peer"
+        );
+        let (reader, path) = (self.new_reader)(path);
+        let config = FetchConfig {
+            authority: authority.to_owned(),
+            path,
+            timeout: self.asked.timeout,
+            is_marked: self.asked.is_marked,
+        };
+        let follower = Follower {
+            client: Client::new(config, self.fleet.clock()),
+            fleet: Arc::clone(&self.fleet),
+            peer,
+            address: authority.to_owned(),
+            every: self.asked.every,
+            reader,
+        };
+        Some((peer, self.tasks.spawn(follower.run())))
+    }
+}
+
+/// One system's task.
+struct Follower<R> {
+    fleet: Arc<Fleet>,
+    peer: PeerId,
+    address: String,
+    every: Duration,
+    client: Client,
+    reader: R,
+}
+
+impl<R: Reader> Follower<R> {
+    async fn run(mut self) {
+        let mut failures = 0;
+        loop {
+            let read = self.reader.read(&mut self.client, &self.fleet, self.peer);
+            match read.await {
+                Ok(()) => {
+                    if failures > 0 {
+                        info!(
+                            fleet = self.fleet.name(),
+                            peer = self.address,
+                            "peer answers"
+                        );
+                    }
+                    failures = 0;
+                }
+                Err(why) => {
+                    failures += 1;
+                    self.on_failure(why);
+                }
+            }
+            sleep(pause(self.every, failures)).await;
+        }
+    }
+
+    fn on_failure(&self, why: String) {
+        let Some(peers) = self.fleet.peers() else {
+            return;
+        };
+        if peers.on_failure(self.peer, why.clone()) {
+            let fleet = self.fleet.name();
+            warn!(fleet, peer = self.address, why, "peer does not answer");
+        }
+    }
+}
+
+/// Returns how long to wait before the next question: twice as long after each failure, a little
+/// more or less each time so that many askers do not ask at the same moment.
+fn pause(every: Duration, failures: u32) -> Duration {
+    let longer = every.saturating_mul(1 << failures.min(6));
+    let pause = longer.min(PAUSE_MAX).max(every);
+    pause.mul_f64(0.9 + 0.2 * fastrand::f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pause_grows_with_failures_within_a_bound() {
+        let every = Duration::from_secs(1);
+        for failures in 0..100 {
+            let pause = pause(every, failures);
+            assert!(pause >= every.mul_f64(0.9), "{failures}: {pause:?}");
+            assert!(pause <= PAUSE_MAX.mul_f64(1.1), "{failures}: {pause:?}");
+        }
+        assert!(pause(every, 2) > every * 3);
+        assert!(pause(PAUSE_MAX * 2, 5) >= PAUSE_MAX);
+    }
+}
