@@ -129,3 +129,48 @@ fn what_does_not_go_together_is_refused_with_what_would() {
     }
     insta::assert_snapshot!(said);
 }
+
+fn problems(text: &str) -> String {
+    let problems = errors(text);
+    let told: Vec<_> = problems.iter().map(ToString::to_string).collect();
+    told.join("\n")
+}
+
+const GATE: &str = "    gate: { ext_authz: { listen: '127.0.0.1:9002' } }\n";
+
+#[test]
+fn a_gate_waits_for_a_first_replica_and_is_closed_on_failure_unless_told_otherwise() {
+    let gate = only(&elsewhere(ENVOY, GATE)).ext_authz.unwrap();
+    assert_eq!(gate.mode, GateMode::NewSessions);
+    assert_eq!(gate.on_failure, OnFailure::Closed);
+    let index = "/inference.GRPCInferenceService/RepositoryIndex";
+    assert_eq!(gate.first_calls, [index]);
+    let five_minutes = Duration::from_secs(300);
+    assert_eq!(
+        (gate.ready_timeout, gate.hold_min),
+        (five_minutes, five_minutes)
+    );
+}
+
+#[test]
+fn a_gate_needs_a_proxy_that_tells_and_keys_of_the_gateway_are_not_its_own() {
+    let problems = self::problems(&elsewhere(TERMS, GATE));
+    assert!(problems.contains("has nothing to judge by"), "{problems}");
+    let text = format!("{GATE}    admission: {{ first_calls: [/a] }}\n");
+    let problems = self::problems(&elsewhere(ENVOY, &text));
+    assert!(problems.contains("is of the gateway"), "{problems}");
+    let problems = self::problems(&elsewhere(ENVOY, "    gate: {}\n"));
+    assert!(problems.contains("asks nobody"), "{problems}");
+    let twice = format!("{GATE}admin: {{ listen: '127.0.0.1:9002' }}\n");
+    let problems = self::problems(&elsewhere(ENVOY, &twice));
+    assert!(problems.contains("is taken by"), "{problems}");
+}
+
+#[test]
+fn a_session_is_known_by_its_certificate_where_a_proxy_tells_it() {
+    let by = "    admission: { session: certificate }\n";
+    let fleet = only(&elsewhere(ENVOY, &format!("{GATE}{by}")));
+    assert_eq!(fleet.session, SessionBy::Certificate);
+    let problems = self::problems(&elsewhere(ENVOY, by));
+    assert!(problems.contains("none asks here"), "{problems}");
+}
