@@ -109,6 +109,8 @@ pub struct Scaler {
     held: Option<Held>,
     started: Timestamp,
     found: Replicas,
+    /// Whether somebody else changes the size, who has done so before our start as well.
+    is_sized_elsewhere: bool,
     /// The last answer, before the lost were added.
     settled: Replicas,
     desired: Replicas,
@@ -203,10 +205,19 @@ impl Scaler {
             held: None,
             started: now,
             found: current,
+            is_sized_elsewhere: false,
             settled: current,
             desired: current,
             config,
         }
+    }
+
+    /// Says that somebody else changes the size, so that nobody knows it at the start: what is
+    /// seen ready until a whole window is known counts as found.
+    #[must_use]
+    pub fn sized_elsewhere(mut self) -> Self {
+        self.is_sized_elsewhere = true;
+        self
     }
 
     /// Changes how the fleet is sized. What was measured stays in force, and so does the size for
@@ -249,6 +260,11 @@ impl Scaler {
         }
         self.start_delay.observe(&observation.started);
         let ready = self.history.ready(now).ok();
+        if self.is_sized_elsewhere && now.since(self.started) < self.full_window() {
+            let ready = ready.unwrap_or(Replicas::ZERO);
+            self.found = self.found.max(ready);
+            self.settled = self.settled.max(ready);
+        }
         self.growth
             .observe(now, ready, self.desired, !observation.started.is_empty());
     }
@@ -343,6 +359,11 @@ impl Scaler {
         self.config
             .down_window
             .span(self.config.policy.down_factor(), self.start_delay.median())
+    }
+
+    /// Returns how long measurements must reach back before they may shrink the fleet.
+    fn full_window(&self) -> Duration {
+        self.down_window().max(self.config.policy.window())
     }
 
     /// Judges activity by what the policy goes by: the user's number may be of something that no
@@ -445,9 +466,8 @@ impl Scaler {
         if answer > target {
             limits.push(Limit::DownWindow { window, largest });
         }
-        let full = window.max(self.config.policy.window());
         let least = self.found.min(self.settled);
-        if now.since(self.started) < full && answer < least {
+        if now.since(self.started) < self.full_window() && answer < least {
             answer = least;
             limits.push(Limit::Restart { found: self.found });
         }

@@ -24,3 +24,14 @@ pub mod externalscaler {
 pub mod ext_authz {
     include!("generated/envoy.service.auth.v3.rs");
 }
+
+/// The gRPC health checking protocol.
+#[expect(
+    clippy::allow_attributes,
+    clippy::allow_attributes_without_reason,
+    unused_qualifications,
+    reason = "generated code"
+)]
+pub mod health {
+    include!("generated/grpc.health.v1.rs");
+}

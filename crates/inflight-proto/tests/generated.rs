@@ -3,16 +3,18 @@
 use std::fs;
 use std::path::Path;
 
+const PROTOS: [&str; 3] = [
+    "envoy_ext_authz.proto",
+    "health.proto",
+    "keda_external_scaler.proto",
+];
+
 #[test]
 fn the_committed_code_is_what_the_generator_makes() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("generated");
     fs::create_dir_all(&out).unwrap();
-    let files = protox::compile(
-        ["envoy_ext_authz.proto", "keda_external_scaler.proto"],
-        [root.join("proto")],
-    )
-    .unwrap();
+    let files = protox::compile(PROTOS, [root.join("proto")]).unwrap();
     tonic_prost_build::configure()
         .out_dir(&out)
         // Whoever has a connection makes a client of it.

@@ -5,7 +5,6 @@
 //! requests, so a fleet that is gone leaves nothing behind.
 
 mod access;
-mod connections;
 mod events;
 mod failure;
 mod fleets;
@@ -14,6 +13,7 @@ mod holds;
 mod listener;
 mod mapping;
 pub mod metrics;
+mod moving;
 mod openapi;
 mod query;
 pub mod wire;

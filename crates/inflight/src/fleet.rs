@@ -5,6 +5,7 @@
 
 mod board;
 mod checks;
+mod external;
 mod health;
 mod peers;
 mod permit;
@@ -23,8 +24,9 @@ use inflight_core::{Decision, ReplicaId, Ticket, Timestamp};
 use slab::Slab;
 use tokio::sync::Notify;
 
-pub use board::{Board, DECISIONS_KEPT, DecisionCounts, External};
+pub use board::{Board, DECISIONS_KEPT, DecisionCounts};
 pub use checks::Checks;
+pub use external::{Asked, External, Question, Unanswered};
 pub use peers::{Levels, PeerKind, PeerRow, Peers};
 pub use permit::{Bound, Permit};
 pub use roster::{ConfigurationState, Member, RefusedFile, Roster};
@@ -266,6 +268,17 @@ impl Fleet {
         let waits_elsewhere = || self.peers.as_ref().is_some_and(Peers::has_load);
         let waits = state.gate.queued() > 0 || waits_elsewhere() || self.is_called_at_zero();
         waits && !state.replicas.values().any(serves)
+    }
+
+    /// Tells whether anything is known to be in flight at this moment, here or at a peer.
+    #[must_use]
+    pub fn is_in_use(&self) -> bool {
+        let load = self.load();
+        let is_in_use_elsewhere = |peers: &Peers| {
+            let levels = peers.levels();
+            peers.has_queued() || levels.is_some_and(|it| it.executing + it.queued > 0.0)
+        };
+        load.executing + load.queued > 0 || self.peers.as_ref().is_some_and(is_in_use_elsewhere)
     }
 
     /// Returns a ready replica, for requests that are not counted: the one that `draw` falls on,

@@ -6,6 +6,7 @@ pub mod api;
 pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod connections;
 pub mod control;
 pub mod endpoints;
 pub mod fleet;

@@ -4,6 +4,7 @@
 //! is nothing to clean up.
 
 mod handover;
+mod keda;
 mod model_rows;
 mod part;
 mod reload;
@@ -40,6 +41,7 @@ use crate::story::journal::Journal;
 use crate::targets::process::{Orphan, ProcessHost, find_orphans};
 use crate::telemetry::printer;
 use handover::{Doorway, Offer, Predecessor, SNAPSHOT_MAX, SocketKind, Sockets, Successor};
+use keda::KedaServers;
 use part::Part;
 use running_fleet::{Leave, Left, Prepared, RunningFleet};
 use snapshot::Snapshot;
@@ -65,6 +67,7 @@ pub struct Running {
     story: Story,
     journal: Option<JournalSettings>,
     admin: Admin,
+    keda: KedaServers,
     /// What a change of the configuration left to end: fleets, an admin API.
     leaving: JoinSet<Result<(), JoinError>>,
     /// As the configuration has it.
@@ -113,6 +116,8 @@ impl Running {
             None => AdminListener::bind(configured).await?,
         };
         let admin_listener = listener.listener()?;
+        let keda = keda::addresses(&config.fleets);
+        let keda = keda::Bound::new(keda, &mut sockets).await?;
         let prepared = (config.fleets.into_iter())
             .map(|fleet| Prepared::new(fleet, &mut sockets))
             .collect::<anyhow::Result<Vec<_>>>()?;
@@ -157,6 +162,7 @@ impl Running {
             instance,
         };
         let admin = Admin::start(config.admin, listener, admin_listener, api);
+        let keda = KedaServers::start(keda, &roster);
         let left = match predecessor {
             Some(predecessor) => Some(predecessor.serve_instead().await?),
             None => None,
@@ -186,6 +192,7 @@ impl Running {
             instance,
             host,
             admin,
+            keda,
             journal: config.journal,
             leaving: JoinSet::new(),
             story,
@@ -223,15 +230,24 @@ impl Running {
         fleet.gate_address()
     }
 
+    /// Returns where KEDA asks that is to ask at `configured`.
+    #[must_use]
+    pub fn keda(&self, configured: SocketAddr) -> Option<SocketAddr> {
+        self.keda.address(configured)
+    }
+
     /// Waits for what may end us and is not ours to give: a part that ends by itself, after which
     /// the rest is not to be trusted with a fleet, or another inflight that asks for our place.
     pub async fn challenged(&mut self) -> Challenge {
-        let (fleets, api) = (&mut self.fleets, &mut self.admin.part);
+        let (fleets, api, keda) = (&mut self.fleets, &mut self.admin.part, &mut self.keda);
         let failed = poll_fn(|cx| {
             for fleet in fleets.iter_mut() {
                 if let Poll::Ready(name) = fleet.poll_failed(cx) {
                     return Poll::Ready(name);
                 }
+            }
+            if let Poll::Ready(name) = keda.poll_failed(cx) {
+                return Poll::Ready(name);
             }
             api.poll_failed(cx)
         });
@@ -259,7 +275,8 @@ impl Running {
         }
     }
 
-    /// Ends everything in order: the fleets, all at the same time; then the API.
+    /// Ends everything in order: the answers to KEDA, then the fleets, all at the same time; then
+    /// the API.
     ///
     /// # Errors
     /// A part of ours ended by a panic.
@@ -271,6 +288,8 @@ impl Running {
             drop(self.admin.listener);
             self.admin.part.tell_to_end();
         }
+        // Before the fleets: what they decide while they end is nobody's size.
+        let mut result = self.keda.stop().await;
         let mut stopping = JoinSet::new();
         for fleet in self.fleets {
             let stays = fleet.keeps() && !is_succeeded;
@@ -281,7 +300,6 @@ impl Running {
             };
             stopping.spawn(fleet.stop(leave));
         }
-        let mut result = Ok(());
         while let Some(left) = self.leaving.join_next().await {
             result = result.and(left.and_then(|left| left));
         }
@@ -336,6 +354,7 @@ impl Running {
         }
         let (admin, listener) = (self.admin.address, self.admin.listener.as_fd());
         offer.add(SocketKind::Admin, "", Some(admin), listener);
+        self.keda.offer(&mut offer);
         for fleet in &self.fleets {
             fleet.offer(&mut offer);
         }

@@ -13,3 +13,4 @@ mod must_hold;
 mod properties;
 #[cfg(test)]
 mod reasons;
+mod sized_elsewhere;

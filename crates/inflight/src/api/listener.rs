@@ -21,7 +21,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
 
 use super::Api;
-use super::connections::{Activity, Connections, Moving};
+use super::moving::Moving;
+use crate::connections::{Activity, Connections};
 
 /// Connections at the same time.
 const CONNECTIONS_MAX: usize = 256;
@@ -112,12 +113,12 @@ impl AdminListener {
             tokio::select! {
                 () = &mut stop => break,
                 Some(()) = connections.ended() => {}
-                stream = accept(&self.listener) => {
+                (stream, peer) = accept(&self.listener) => {
                     let activity = Activity::new();
                     let service = service(router.clone(), Arc::clone(&activity));
                     let connection = builder.serve_connection(TokioIo::new(stream), service);
                     let connection = graceful.watch(connection);
-                    connections.add(Arc::clone(&activity), async move {
+                    connections.add(peer.ip(), Arc::clone(&activity), async move {
                         tokio::select! {
                             served = connection => if let Err(error) = served {
                                 tracing::debug!(%error, "an admin connection ended early");
@@ -157,10 +158,10 @@ fn service(
 }
 
 /// Waits for the next connection. A failed accept is not the end: it is tried again.
-async fn accept(listener: &TcpListener) -> TcpStream {
+async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => return stream,
+            Ok(accepted) => return accepted,
             Err(error) => {
                 tracing::warn!(%error, "an admin connection could not be accepted");
                 sleep(ACCEPT_PAUSE).await;

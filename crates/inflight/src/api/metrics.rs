@@ -27,7 +27,7 @@ use super::query::parameters;
 use super::{Api, Shared, mapping};
 use crate::clock::Clock;
 use crate::fleet::{
-    Checks, ConfigurationState, DecisionCounts, Fleet, Peers, ReplicaCounts, Timings,
+    Asked, Checks, ConfigurationState, DecisionCounts, Fleet, Peers, ReplicaCounts, Timings,
 };
 use crate::ports::HoldKind;
 use crate::story::journal::Journal;
@@ -115,6 +115,8 @@ struct Reading {
     decisions: DecisionCounts,
     crashes: u64,
     endpoints_age: Option<f64>,
+    /// What KEDA asked, where it sizes the fleet.
+    asked: Option<Asked>,
     timings: Timings,
 }
 
@@ -144,6 +146,7 @@ impl Reading {
             decisions: board.made(),
             crashes: board.crashes,
             endpoints_age: board.resolved.map(|at| now.since(at).as_secs_f64()),
+            asked: board.external.map(|_| board.asked),
             timings: fleet.timings().clone(),
         }
     }

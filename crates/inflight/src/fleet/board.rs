@@ -5,9 +5,11 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use inflight_core::load::Estimate;
-use inflight_core::scaling::Held;
+use inflight_core::scaling::{Finding, Held};
 use inflight_core::{Decision, Replicas, Timestamp};
 use tokio::sync::broadcast;
+
+use super::external::{Asked, External};
 
 /// How many decisions are kept for `decisions?limit=N`: over six minutes of a decision every 2 s, in
 /// about 200 KB a fleet. What is older is in the journal.
@@ -33,6 +35,8 @@ pub struct Board {
     pub max: Replicas,
     /// What the autoscaler that changes the fleet is told; `None` where there is none.
     pub external: Option<External>,
+    /// How often it asked.
+    pub asked: Asked,
     /// The load as the scaler saw it at its last decision.
     pub estimate: Option<Estimate>,
     /// The learned start delay; unknown before the first start.
@@ -44,6 +48,8 @@ pub struct Board {
     /// What holds the size by hand.
     pub held: Option<Held>,
     decisions: VecDeque<Decision>,
+    /// The last one on known numbers, where later ones are not.
+    known: Option<Decision>,
     listeners: broadcast::Sender<Decision>,
     made: DecisionCounts,
 }
@@ -59,16 +65,6 @@ pub struct DecisionCounts {
     pub hold: u64,
 }
 
-/// What an autoscaler outside is told of a fleet besides the decisions.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct External {
-    /// What one replica is to carry of the total: the policy's own threshold where the autoscaler
-    /// applies the policy, else one.
-    pub target: f64,
-    /// For how long the last decision on known numbers counts.
-    pub hold: Duration,
-}
-
 impl Board {
     /// Builds the board of a fleet that was not decided about.
     #[must_use]
@@ -81,6 +77,7 @@ impl Board {
             min,
             max,
             external: None,
+            asked: Asked::default(),
             estimate: None,
             start_delay: None,
             listeners: broadcast::Sender::new(DECISIONS_HEARD),
@@ -88,6 +85,7 @@ impl Board {
             resolved: None,
             held: None,
             decisions: VecDeque::new(),
+            known: None,
             made: DecisionCounts::default(),
         }
     }
@@ -101,6 +99,11 @@ impl Board {
             Ordering::Less => made.down += 1,
             Ordering::Equal => made.hold += 1,
         }
+        if is_known(&decision) {
+            self.known = None;
+        } else if let Some(before) = self.decisions.back().filter(|before| is_known(before)) {
+            self.known = Some(before.clone());
+        }
         if self.decisions.len() == DECISIONS_KEPT {
             self.decisions.pop_front();
         }
@@ -112,6 +115,13 @@ impl Board {
     /// Returns the last decisions, the newest first.
     pub fn decisions(&self) -> impl Iterator<Item = &Decision> {
         self.decisions.iter().rev()
+    }
+
+    /// Returns the last decision that was made on known numbers, however long ago.
+    #[must_use]
+    pub fn last_known(&self) -> Option<&Decision> {
+        let newest = self.decisions.back().filter(|newest| is_known(newest));
+        newest.or(self.known.as_ref())
     }
 
     /// Returns the size asked for, zero before the first decision.
@@ -133,4 +143,8 @@ impl Board {
     pub fn made(&self) -> DecisionCounts {
         self.made
     }
+}
+
+fn is_known(decision: &Decision) -> bool {
+    !matches!(decision.reason.finding, Finding::Unknown(_))
 }

@@ -83,6 +83,8 @@ pub(super) enum SocketKind {
     Gateway,
     /// Where Envoys ask.
     Gate,
+    /// Where KEDA asks.
+    Keda,
     /// One of a later version.
     #[serde(other)]
     Other,

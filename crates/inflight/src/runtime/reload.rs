@@ -12,7 +12,7 @@ use tracing::{error, info, warn};
 
 use super::handover::Sockets;
 use super::running_fleet::{Change, Leave, Left, Prepared, RunningFleet};
-use super::{Admin, Running};
+use super::{Admin, Running, keda};
 use crate::api::AdminListener;
 use crate::config::{AdminConfig, Config, ConfigError, FleetConfig};
 
@@ -21,6 +21,7 @@ struct Plan {
     /// In the order of the new configuration.
     fleets: Vec<Step>,
     admin: Option<(AdminConfig, AdminListener, OwnedFd)>,
+    keda: keda::Change,
 }
 
 enum Step {
@@ -87,6 +88,7 @@ impl Running {
             let listener = bound.listener()?;
             Some((config.admin, bound, listener))
         };
+        let keda = self.keda.plan(&config.fleets).await?;
         let step = |config: FleetConfig| {
             let running = self.fleets.iter().find(|fleet| fleet.name() == config.name);
             let name = config.name.clone();
@@ -103,6 +105,7 @@ impl Running {
         Ok(Plan {
             fleets: fleets.collect::<anyhow::Result<_>>()?,
             admin,
+            keda,
         })
     }
 
@@ -153,6 +156,7 @@ impl Running {
         (self.fleets).sort_by_key(|fleet| order.get(fleet.name()).copied());
         let members = self.fleets.iter().map(|fleet| fleet.member().clone());
         self.roster.replace(members.collect());
+        self.keda.apply(plan.keda, &self.roster, &mut self.leaving);
 
         if let Some((config, bound, listener)) = plan.admin {
             let api = self.api(bound.address(), &config);

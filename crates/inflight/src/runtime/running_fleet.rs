@@ -26,7 +26,7 @@ use crate::clock::Clock;
 use crate::config::{Endpoints, FleetConfig, Target};
 use crate::control::Control;
 use crate::endpoints::{self, HealthSettings};
-use crate::fleet::{Board, Checks, Fleet, Member, Peers};
+use crate::fleet::{Board, Checks, External, Fleet, Member, Peers};
 use crate::gates::ext_authz::ExtAuthzConfig;
 use crate::gateway::{Gateway, GatewayConfig, SessionBy};
 use crate::ports::{FleetSettings, Order};
@@ -42,6 +42,10 @@ const ORDERS_WAITING: usize = 16;
 /// Why a change is refused that would make the fleet another.
 const CANNOT_CHANGE: &str = "cannot change from or to `process` while the fleet runs: its replicas \
     would belong to nobody; restart inflight, or give the fleet another name";
+
+/// Why a change is refused that would leave nobody knowing how large the fleet is.
+const KEDA_CANNOT_CHANGE: &str = "cannot change from or to `keda` while the fleet runs: whoever \
+    sizes it then would not know how large it is; restart inflight, or give the fleet another name";
 
 /// Why a change is refused of what becomes of the replicas at our end.
 const ON_EXIT_CANNOT_CHANGE: &str = "cannot change while the fleet runs: its replicas were started \
@@ -107,6 +111,8 @@ struct Told {
     /// What measures it beside gateways.
     measured: Option<MeasuredConfig>,
     process: Option<ProcessConfig>,
+    /// What an autoscaler outside is told.
+    external: Option<External>,
     /// Where the replicas are that nobody here starts.
     endpoints: Option<endpoints::Settings>,
     health: Option<HealthSettings>,
@@ -136,9 +142,6 @@ struct RunningGateway {
 
 impl Told {
     fn new(config: &FleetConfig, rows: &ModelRows) -> anyhow::Result<Self> {
-        if let Target::Keda { .. } = config.target {
-            anyhow::bail!("fleet {}: target `keda` is not built yet", config.name);
-        }
         let rows = rows.with(&config.models)?;
         Ok(Self {
             control: wiring::settings(config, &rows)?,
@@ -151,6 +154,7 @@ impl Told {
                 Target::Process(settings) => Some(wiring::process(config, settings)?),
                 Target::Advise | Target::Keda { .. } => None,
             },
+            external: wiring::external(config),
             endpoints: wiring::endpoints(config),
             health: wiring::health(config),
             rows,
@@ -251,15 +255,22 @@ impl RunningFleet {
         fleet.board().is_listening = true;
         let found = orphans.iter().filter(|orphan| orphan.is_live()).count();
         let current = match &config.endpoints {
-            Endpoints::Static(addresses) => Replicas::from_len(addresses.len()),
-            Endpoints::Dns { .. } | Endpoints::Target | Endpoints::Elsewhere => {
-                config.replicas_min.max(Replicas::from_len(found))
+            // Where somebody else sizes the fleet, those that are ready tell.
+            Endpoints::Static(addresses) if told.external.is_none() => {
+                Replicas::from_len(addresses.len())
             }
+            Endpoints::Static(_)
+            | Endpoints::Dns { .. }
+            | Endpoints::Target
+            | Endpoints::Elsewhere => config.replicas_min.max(Replicas::from_len(found)),
         };
         let (replicas, link) = RunningReplicas::start(&fleet, &told, orphans, host);
         let scaling = told.control.scaling.clone();
         story.started(&config.name, now, &scaling, current, past.is_some());
         let mut scaler = Scaler::new(scaling, now, current);
+        if told.external.is_some() {
+            scaler = scaler.sized_elsewhere();
+        }
         if let Some(past) = &past {
             scaler.restore(now, &past.scaler);
         }
@@ -291,6 +302,9 @@ impl RunningFleet {
         if told.process.is_some() != self.told.process.is_some() {
             anyhow::bail!("fleet {}: `target` {CANNOT_CHANGE}", config.name);
         }
+        if told.external.is_some() != self.told.external.is_some() {
+            anyhow::bail!("fleet {}: `target` {KEDA_CANNOT_CHANGE}", config.name);
+        }
         if told.keeps() != self.told.keeps() {
             anyhow::bail!(
                 "fleet {}: `target.process.on_exit` {ON_EXIT_CANNOT_CHANGE}",
@@ -317,6 +331,7 @@ impl RunningFleet {
             && told.gateway == self.told.gateway
             && told.ext_authz == self.told.ext_authz
             && told.process == self.told.process
+            && told.external == self.told.external
             && told.endpoints == self.told.endpoints
             && told.health == self.told.health;
         if is_same {
@@ -368,6 +383,7 @@ impl RunningFleet {
             board.policy = shown.policy;
             (board.slots, board.min, board.max) = (shown.slots, shown.min, shown.max);
             board.models = shown.models;
+            board.external = shown.external;
         }
         self.told = told;
         info!(fleet = config.name, "configuration changed");
@@ -549,6 +565,7 @@ fn board(config: &FleetConfig, rows: &ModelRows) -> Board {
         config.replicas_max,
     );
     board.models = rows.names();
+    board.external = wiring::external(config);
     board
 }
 

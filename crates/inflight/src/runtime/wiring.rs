@@ -15,9 +15,10 @@ use inflight_core::scaling::{
 use super::model_rows::ModelRows;
 use crate::config::{
     self, AdmissionSettings, CloseWhen, Endpoints, FleetConfig, GateMode, GatewaySettings,
-    MeasuredSettings, OnFailure, PolicySettings, StaffingProfile, StepSettings,
+    MeasuredSettings, OnFailure, PolicySettings, StaffingProfile, StepSettings, Target,
 };
 use crate::endpoints::{self, Comings, Family, HealthSettings};
+use crate::fleet::External;
 use crate::gates::ext_authz::{self, ExtAuthzConfig};
 use crate::gateway::{GatewayConfig, Limits, ModelRoute, SessionBy, Timeouts, UpstreamProtocol};
 use crate::ports::FleetSettings;
@@ -258,6 +259,24 @@ fn step(settings: Option<StepSettings>) -> StepLimit {
     settings.map_or(StepLimit::Unlimited, |step| StepLimit::Limited {
         replicas: step.replicas,
         every: step.every,
+    })
+}
+
+/// Returns what an autoscaler outside is told, if one changes the fleet.
+pub(super) fn external(fleet: &FleetConfig) -> Option<External> {
+    let Target::Keda { listen } = fleet.target else {
+        return None;
+    };
+    let target = match fleet.scaling.policy {
+        PolicySettings::Occupancy { threshold, .. } => threshold,
+        PolicySettings::Staffing { .. }
+        | PolicySettings::Concurrency { .. }
+        | PolicySettings::Metric { .. } => 1.0,
+    };
+    Some(External {
+        listen,
+        target,
+        hold: fleet.scaling.unknown_hold,
     })
 }
 

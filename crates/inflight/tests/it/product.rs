@@ -1,7 +1,7 @@
 //! The binary as its users meet it: its exit codes, its words, and the main job from end to end.
 
 mod configuration;
-mod instance;
+pub(crate) mod instance;
 mod restart;
 mod two_gateways;
 

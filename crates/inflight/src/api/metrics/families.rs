@@ -4,7 +4,7 @@ use inflight_core::load::ModelCounts;
 use prometheus_client::metrics::histogram::Histogram;
 
 use super::Reading;
-use crate::fleet::Timings;
+use crate::fleet::{Asked, Timings};
 use crate::ports::HoldKind;
 
 /// The family of the instance, without the `_info` that its type adds.
@@ -91,6 +91,8 @@ const WITHOUT_GATEWAY: &[&str] = &[
     "inflight_unreachable_peers",
     "inflight_inflation",
     "inflight_replica_crashes",
+    "inflight_keda_calls",
+    "inflight_keda_unanswered",
 ];
 
 /// The families of a gate before new sessions, wherever it is.
@@ -210,6 +212,25 @@ pub(super) const FAMILIES: &[Family] = &[
                 })
             });
             known.collect()
+        },
+    },
+    Family {
+        name: "inflight_keda_calls",
+        kind: Kind::Counter,
+        help: "Calls of KEDA about the fleet, by what it called; when GetMetrics stops growing, \
+               nobody asks",
+        samples: |reading| {
+            let asked = reading.asked.iter();
+            by("call", asked.flat_map(Asked::questions))
+        },
+    },
+    Family {
+        name: "inflight_keda_unanswered",
+        kind: Kind::Counter,
+        help: "Calls of KEDA about the fleet that were answered with an error, by reason",
+        samples: |reading| {
+            let asked = reading.asked.iter();
+            by("reason", asked.flat_map(Asked::unanswered))
         },
     },
     Family {

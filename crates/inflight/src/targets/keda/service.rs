@@ -1,183 +1,164 @@
-//! KEDA's five questions, answered from a fleet's board.
+//! KEDA's five questions, answered from a fleet's board, and those of a health check.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::{self, Stream};
 use inflight_core::Decision;
-use inflight_proto::externalscaler::external_scaler_server::ExternalScaler;
-use inflight_proto::externalscaler::{
-    GetMetricSpecResponse, GetMetricsRequest, GetMetricsResponse, IsActiveResponse, MetricSpec,
-    MetricValue, ScaledObjectRef,
+use inflight_proto::externalscaler::external_scaler_server::{
+    ExternalScaler, SERVICE_NAME as SCALER,
 };
+use inflight_proto::externalscaler::{
+    GetMetricSpecResponse, GetMetricsRequest, GetMetricsResponse, IsActiveResponse, MetricValue,
+    ScaledObjectRef,
+};
+use inflight_proto::health::health_check_response::ServingStatus;
+use inflight_proto::health::health_server::Health;
+use inflight_proto::health::{HealthCheckRequest, HealthCheckResponse};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, watch};
 use tokio::time::sleep;
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 
 use super::reading::{self, Reading};
-use crate::fleet::{Fleet, Roster};
+use super::trigger::{self, METRIC, Trigger, shown, whole};
+use crate::fleet::{Question, Roster, Unanswered};
 
-/// The one metric that a fleet has. KEDA puts the trigger's number before it and takes it away
-/// again; it is lower case, since a name that is not does not match its own lower-cased label.
-pub(super) const METRIC: &str = "inflight";
+/// Streams that are open on one connection: KEDA opens two for a trigger, and has one connection for
+/// all of them. Fewer than the calls that a connection takes, so that questions always have room.
+const STREAMS_PER_CONNECTION: usize = 2_048;
 
-/// Names the fleet in a trigger's metadata, where we have several.
-const FLEET_KEY: &str = "fleet";
-/// Replaces the target of `occupancy` and `metric` in a trigger's metadata.
-const THRESHOLD_KEY: &str = "threshold";
-/// The least target: KEDA prints three decimals, so that smaller ones would become zero.
-const TARGET_MIN: f64 = 1e-3;
-const TARGET_MAX: f64 = 1e15;
+/// How often a stream looks at its fleet when nothing was decided: first requests, ages, a reload.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// Streams that are open at once over all callers: KEDA opens two for a scaled object.
-const STREAMS_MAX: usize = 4_096;
-/// How often a stream looks at its fleet when nothing was decided: ages, a reload.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-
-/// Answers KEDA for the fleets that are sized by it.
+/// Answers for the fleets that are asked for at one address, on one connection.
 #[derive(Clone, Debug)]
 pub(super) struct Scaler {
     roster: Arc<Roster>,
+    /// The address, as the fleets say it.
+    listen: SocketAddr,
     streams: Arc<Semaphore>,
     ending: watch::Receiver<bool>,
 }
 
-/// What a trigger asks of which fleet.
-#[derive(Clone, Debug)]
-struct Trigger {
-    fleet: Arc<Fleet>,
-    target: f64,
-}
-
 type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+type Metadata = HashMap<String, String>;
 
 impl Scaler {
-    pub(super) fn new(roster: Arc<Roster>, ending: watch::Receiver<bool>) -> Self {
+    pub(super) fn new(
+        roster: Arc<Roster>,
+        listen: SocketAddr,
+        ending: watch::Receiver<bool>,
+    ) -> Self {
         Self {
             roster,
-            streams: Arc::new(Semaphore::new(STREAMS_MAX)),
+            listen,
+            streams: Arc::new(Semaphore::new(STREAMS_PER_CONNECTION)),
             ending,
         }
     }
 
-    /// Finds the fleet that a trigger names, or the only one.
-    fn trigger(&self, metadata: &HashMap<String, String>) -> Result<Trigger, Status> {
-        let mut fleets = self.roster.fleets();
-        fleets.retain(|fleet| fleet.board().external.is_some());
-        let names = || {
-            let names: Vec<_> = fleets.iter().map(|fleet| fleet.name()).collect();
-            names.join(", ")
-        };
-        let fleet = match (metadata.get(FLEET_KEY), fleets.as_slice()) {
-            (Some(name), fleets) => {
-                (fleets.iter().find(|fleet| fleet.name() == name)).ok_or_else(|| {
-                    let names = names();
-                    Status::not_found(format!(
-                        "no fleet {name:?} with target keda: metadata.fleet is one of {names}"
-                    ))
-                })?
-            }
-            (None, [fleet]) => fleet,
-            (None, _) => {
-                return Err(Status::invalid_argument(format!(
-                    "metadata.fleet is missing: one of {}",
-                    names()
-                )));
-            }
-        };
-        Ok(Trigger {
-            target: target(fleet, metadata.get(THRESHOLD_KEY))?,
-            fleet: Arc::clone(fleet),
-        })
+    /// Answers a question about the fleet of a trigger, and counts it there.
+    fn answer<T>(
+        &self,
+        question: Question,
+        metadata: &Metadata,
+        answer: impl FnOnce(Trigger) -> Result<T, Status>,
+    ) -> Result<Response<T>, Status> {
+        let fleet = trigger::fleet_of(&self.roster, self.listen, metadata)?;
+        let asked = Trigger::new(Arc::clone(&fleet), metadata);
+        let answer = asked.and_then(answer);
+        let result = answer.as_ref().map(|_| ()).map_err(reason);
+        fleet.board().asked.count(question, result);
+        answer.map(Response::new)
     }
 
     /// Opens a stream of what `look` finds for a trigger, which is found anew each time: a reload
     /// may have changed its fleet.
     fn stream<T: PartialEq + Clone + Send + 'static>(
         &self,
-        metadata: HashMap<String, String>,
+        question: Question,
+        metadata: Metadata,
         look: impl Fn(&Trigger) -> Option<T> + Send + 'static,
     ) -> Result<Response<Answers<T>>, Status> {
-        let fleet = self.trigger(&metadata)?.fleet;
-        let full = |_| Status::resource_exhausted(format!("{STREAMS_MAX} streams are open"));
-        let watch = Watch {
-            decided: fleet.board().listen(),
+        self.answer(question, &metadata.clone(), |trigger| {
+            let listener = trigger.fleet.board().listen();
+            let watch = self.watch(Some(listener))?;
+            let (roster, listen) = (Arc::clone(&self.roster), self.listen);
+            let look = move || {
+                let fleet = trigger::fleet_of(&roster, listen, &metadata)?;
+                Ok(look(&Trigger::new(fleet, &metadata)?))
+            };
+            Ok(follow(watch, look))
+        })
+    }
+
+    /// # Errors
+    /// Too many streams are open.
+    fn watch<T>(&self, decided: Option<broadcast::Receiver<Decision>>) -> Result<Watch<T>, Status> {
+        let place = Arc::clone(&self.streams).try_acquire_owned();
+        let place = place.map_err(|_| {
+            let most = STREAMS_PER_CONNECTION;
+            Status::resource_exhausted(format!("{most} streams are open on this connection"))
+        })?;
+        Ok(Watch {
+            decided,
             told: None,
             ending: self.ending.clone(),
-            _permit: Arc::clone(&self.streams)
-                .try_acquire_owned()
-                .map_err(full)?,
-        };
-        let scaler = self.clone();
-        let look = move || Ok(look(&scaler.trigger(&metadata)?));
-        Ok(Response::new(follow(watch, look)))
-    }
-}
-
-/// Returns what one replica is to carry: the trigger's threshold, or the fleet's.
-fn target(fleet: &Fleet, threshold: Option<&String>) -> Result<f64, Status> {
-    let board = fleet.board();
-    let (policy, configured) = (board.policy, board.external.map_or(1.0, |own| own.target));
-    drop(board);
-    let Some(text) = threshold else {
-        return Ok(configured);
-    };
-    let wrong = |why: &str| Status::invalid_argument(format!("metadata.threshold {text:?} {why}"));
-    if !matches!(policy, "occupancy" | "metric") {
-        return Err(wrong(&format!(
-            "means nothing under the policy {policy}, which decides the size itself: leave it out"
-        )));
-    }
-    let target: f64 = text.parse().map_err(|_| wrong("is not a number"))?;
-    if !(TARGET_MIN..=TARGET_MAX).contains(&target) {
-        return Err(wrong("is not from 0.001 to 10^15"));
-    }
-    Ok(target)
-}
-
-impl Trigger {
-    fn read(&self) -> Result<Reading, Status> {
-        let now = self.fleet.clock().now();
-        let board = self.fleet.board();
-        let hold = board.external.map_or(Duration::ZERO, |own| own.hold);
-        reading::read(board.decisions(), now, hold, self.target)
-            .map_err(|why| Status::unavailable(why.to_string()))
+            _place: place,
+        })
     }
 
-    fn spec(&self) -> GetMetricSpecResponse {
-        GetMetricSpecResponse {
-            metric_specs: vec![MetricSpec {
-                metric_name: METRIC.to_owned(),
-                target_size: whole(self.target),
-                target_size_float: self.target,
-            }],
+    /// Tells how the server or one fleet stands; `None` where there is no such fleet.
+    fn health(&self, service: &str) -> Option<ServingStatus> {
+        if service.is_empty() || service == SCALER {
+            return Some(ServingStatus::Serving);
         }
+        let metadata = Metadata::from([(trigger::FLEET.to_owned(), service.to_owned())]);
+        let fleet = trigger::fleet_of(&self.roster, self.listen, &metadata).ok()?;
+        Some(match reading::read(&fleet, 1.0) {
+            Ok(_) => ServingStatus::Serving,
+            Err(_) => ServingStatus::NotServing,
+        })
     }
 }
 
-/// KEDA takes the whole number where the other one is not above zero; an old KEDA knows no other.
-fn whole(value: f64) -> i64 {
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "saturates, which is what is wanted"
-    )]
-    let whole = value.ceil() as i64;
-    whole
+fn read(trigger: &Trigger) -> Result<Reading, Status> {
+    reading::read(&trigger.fleet, trigger.target)
+        .map_err(|why| Status::unavailable(why.to_string()))
+}
+
+fn reason(status: &Status) -> Unanswered {
+    if status.code() == Code::Unavailable {
+        Unanswered::Unknown
+    } else if status.code() == Code::ResourceExhausted {
+        Unanswered::Full
+    } else {
+        Unanswered::Invalid
+    }
+}
+
+fn activity(reading: Reading) -> IsActiveResponse {
+    IsActiveResponse {
+        result: reading.is_active,
+    }
 }
 
 /// A stream's caller and what it was told last.
 struct Watch<T> {
-    decided: broadcast::Receiver<Decision>,
+    /// `None`: it looks from time to time only.
+    decided: Option<broadcast::Receiver<Decision>>,
     told: Option<T>,
     ending: watch::Receiver<bool>,
-    _permit: OwnedSemaphorePermit,
+    _place: OwnedSemaphorePermit,
 }
 
 /// Tells what `look` finds at once and whenever that changes, until we end or looking fails: then
-/// the caller is told why and asks again.
+/// the caller is told why and asks again. Looks only when the caller takes more, so that nothing
+/// piles up for a slow one, which finds the newest.
 fn follow<T, L>(watch: Watch<T>, look: L) -> Answers<T>
 where
     T: PartialEq + Clone + Send + 'static,
@@ -187,7 +168,7 @@ where
         let (mut watch, look) = state?;
         loop {
             if *watch.ending.borrow() {
-                return Some((Err(Status::unavailable("inflight ends")), None));
+                return Some((Err(Status::unavailable("inflight ends: ask again")), None));
             }
             match look() {
                 Ok(Some(found)) if watch.told.as_ref() != Some(&found) => {
@@ -197,18 +178,37 @@ where
                 Ok(_) => {}
                 Err(status) => return Some((Err(status), None)),
             }
-            let decided = tokio::select! {
-                decided = watch.decided.recv() => decided,
-                _ = watch.ending.changed() => continue,
-                () = sleep(LOOK_EVERY) => continue,
-            };
-            if let Err(RecvError::Closed) = decided {
+            if watch.changed().await.is_err() {
                 let status = Status::unavailable("the fleet was taken away: ask again");
                 return Some((Err(status), None));
             }
         }
     });
     Box::pin(states)
+}
+
+impl<T> Watch<T> {
+    /// Waits until it is worth to look again.
+    ///
+    /// # Errors
+    /// The fleet is gone, or was replaced by another of its name.
+    async fn changed(&mut self) -> Result<(), RecvError> {
+        let decided = async {
+            match &mut self.decided {
+                Some(decided) => decided.recv().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            decided = decided => match decided {
+                Err(RecvError::Closed) => Err(RecvError::Closed),
+                // One that lags missed what it would not have told either.
+                Ok(_) | Err(RecvError::Lagged(_)) => Ok(()),
+            },
+            _ = self.ending.changed() => Ok(()),
+            () = sleep(LOOK_EVERY) => Ok(()),
+        }
+    }
 }
 
 #[tonic::async_trait]
@@ -220,22 +220,20 @@ impl ExternalScaler for Scaler {
         &self,
         request: Request<ScaledObjectRef>,
     ) -> Result<Response<IsActiveResponse>, Status> {
-        let reading = self.trigger(&request.get_ref().scaler_metadata)?.read()?;
-        Ok(Response::new(IsActiveResponse {
-            result: reading.is_active,
-        }))
+        let metadata = request.into_inner().scaler_metadata;
+        self.answer(Question::IsActive, &metadata, |trigger| {
+            read(&trigger).map(activity)
+        })
     }
 
     async fn stream_is_active(
         &self,
         request: Request<ScaledObjectRef>,
     ) -> Result<Response<Self::StreamIsActiveStream>, Status> {
+        let metadata = request.into_inner().scaler_metadata;
         // While nothing is known nothing changes.
-        self.stream(request.into_inner().scaler_metadata, |trigger| {
-            let reading = trigger.read().ok()?;
-            Some(IsActiveResponse {
-                result: reading.is_active,
-            })
+        self.stream(Question::StreamIsActive, metadata, |trigger| {
+            read(trigger).ok().map(activity)
         })
     }
 
@@ -243,15 +241,18 @@ impl ExternalScaler for Scaler {
         &self,
         request: Request<ScaledObjectRef>,
     ) -> Result<Response<GetMetricSpecResponse>, Status> {
-        let trigger = self.trigger(&request.get_ref().scaler_metadata)?;
-        Ok(Response::new(trigger.spec()))
+        let metadata = request.into_inner().scaler_metadata;
+        self.answer(Question::GetMetricSpec, &metadata, |trigger| {
+            Ok(trigger.spec())
+        })
     }
 
     async fn stream_metric_spec(
         &self,
         request: Request<ScaledObjectRef>,
     ) -> Result<Response<Self::StreamMetricSpecStream>, Status> {
-        self.stream(request.into_inner().scaler_metadata, |trigger| {
+        let metadata = request.into_inner().scaler_metadata;
+        self.stream(Question::StreamMetricSpec, metadata, |trigger| {
             Some(trigger.spec())
         })
     }
@@ -264,19 +265,61 @@ impl ExternalScaler for Scaler {
             scaled_object_ref,
             metric_name,
         } = request.into_inner();
-        if metric_name != METRIC {
-            return Err(Status::invalid_argument(format!(
-                "no metric {metric_name:?}: it is {METRIC:?}"
-            )));
-        }
         let metadata = scaled_object_ref.unwrap_or_default().scaler_metadata;
-        let reading = self.trigger(&metadata)?.read()?;
-        Ok(Response::new(GetMetricsResponse {
-            metric_values: vec![MetricValue {
-                metric_name: METRIC.to_owned(),
-                metric_value: whole(reading.total),
-                metric_value_float: reading.total,
-            }],
-        }))
+        self.answer(Question::GetMetrics, &metadata, |trigger| {
+            if metric_name != METRIC {
+                let name = shown(&metric_name);
+                let why = format!("metricName is {name}, the metric is {METRIC:?}");
+                return Err(Status::not_found(why));
+            }
+            let reading = read(&trigger)?;
+            Ok(GetMetricsResponse {
+                metric_values: vec![MetricValue {
+                    metric_name,
+                    metric_value: whole(reading.total),
+                    metric_value_float: reading.total,
+                }],
+            })
+        })
+    }
+}
+
+#[tonic::async_trait]
+impl Health for Scaler {
+    type WatchStream = Answers<HealthCheckResponse>;
+
+    async fn check(
+        &self,
+        request: Request<HealthCheckRequest>,
+    ) -> Result<Response<HealthCheckResponse>, Status> {
+        let service = request.into_inner().service;
+        let status = self.health(&service).ok_or_else(|| {
+            let name = shown(&service);
+            Status::not_found(format!(
+                "service is {name}, allowed is \"\", {SCALER:?} or a fleet"
+            ))
+        })?;
+        Ok(Response::new(health(status)))
+    }
+
+    async fn watch(
+        &self,
+        request: Request<HealthCheckRequest>,
+    ) -> Result<Response<Self::WatchStream>, Status> {
+        let service = request.into_inner().service;
+        let (scaler, watch) = (self.clone(), self.watch(None)?);
+        let look = move || {
+            let status = scaler.health(&service);
+            Ok(Some(health(
+                status.unwrap_or(ServingStatus::ServiceUnknown),
+            )))
+        };
+        Ok(Response::new(follow(watch, look)))
+    }
+}
+
+fn health(status: ServingStatus) -> HealthCheckResponse {
+    HealthCheckResponse {
+        status: status.into(),
     }
 }

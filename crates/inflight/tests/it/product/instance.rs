@@ -20,10 +20,10 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 const JOURNAL: &str = "journal.jsonl";
 
 /// A folder that is gone afterwards.
-pub(super) struct Scratch(PathBuf);
+pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("inflight-it-{}-{number}", std::process::id());
@@ -32,7 +32,7 @@ impl Scratch {
         Self(path)
     }
 
-    pub(super) fn path(&self, name: &str) -> String {
+    pub(crate) fn path(&self, name: &str) -> String {
         self.0.join(name).to_str().unwrap().to_owned()
     }
 
