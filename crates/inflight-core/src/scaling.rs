@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use crate::decision::{Decision, Limit, Reason};
 use crate::load::{
-    Activity, Estimate, History, Observation, ReplicaRow, ReplicaState, ReplicaView,
+    Activity, Estimate, History, Observation, ReplicaRow, ReplicaState, ReplicaView, Term,
 };
 use crate::time::Timestamp;
 use crate::units::{Replicas, Slots};
@@ -40,7 +40,7 @@ pub use concurrency::{ConcurrencyConfig, ConcurrencyFinding, Measure};
 pub use error::ConfigError;
 pub use hold::{Held, Hold};
 pub use metric::{MetricConfig, MetricFinding, MetricKind};
-pub use occupancy::{OccupancyConfig, OccupancyFinding};
+pub use occupancy::{Filled, OccupancyConfig, OccupancyFinding};
 pub use past::PastScaler;
 pub use sizing::{Finding, Thresholds};
 pub use stabilization::DownWindow;
@@ -111,6 +111,8 @@ pub struct Scaler {
     found: Replicas,
     /// Whether somebody else changes the size, who has done so before our start as well.
     is_sized_elsewhere: bool,
+    /// Whether the size is known that the fleet had when nobody here started its replicas.
+    has_found: bool,
     /// The last answer, before the lost were added.
     settled: Replicas,
     desired: Replicas,
@@ -206,6 +208,7 @@ impl Scaler {
             started: now,
             found: current,
             is_sized_elsewhere: false,
+            has_found: false,
             settled: current,
             desired: current,
             config,
@@ -256,7 +259,12 @@ impl Scaler {
             .observe(now, self.activity(now, activity), observation.is_called);
         match &observation.replicas {
             ReplicaView::Rows(rows) => self.rows.clone_from(rows),
-            ReplicaView::Ready(_) => self.rows.clear(),
+            ReplicaView::Ready(ready) => {
+                self.rows.clear();
+                if let Term::Known { value, .. } = ready {
+                    self.find(now, *value);
+                }
+            }
         }
         self.start_delay.observe(&observation.started);
         let ready = self.history.ready(now).ok();
@@ -267,6 +275,18 @@ impl Scaler {
         }
         self.growth
             .observe(now, ready, self.desired, !observation.started.is_empty());
+    }
+
+    /// Takes the first number of replicas that a source knows who counts those that others start:
+    /// the size that the fleet has, which nobody could tell before.
+    fn find(&mut self, now: Timestamp, ready: Replicas) {
+        let size = ready.min(self.config.bounds.max());
+        if !std::mem::replace(&mut self.has_found, true) && size > self.settled {
+            self.found = size;
+            self.settled = size;
+            self.desired = size;
+            self.sizes = Sizes::new(now, size);
+        }
     }
 
     /// Decides the size. Each step changes the answer of the one before and says so if it did.

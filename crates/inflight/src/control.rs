@@ -311,6 +311,7 @@ impl Control {
             return;
         }
         let (now, observation) = self.observe();
+        let is_due = is_due || self.becomes_known(&observation);
         let decision = is_due.then(|| self.decide(now));
         self.story
             .read(self.fleet.name(), now, &observation, decision.as_ref());
@@ -319,6 +320,17 @@ impl Control {
             self.admission_open = open;
             self.story.admission(self.fleet.name(), now, open);
         }
+    }
+
+    /// Tells whether the latest decision had to do without a term that is known by now: nobody
+    /// waits for the next one with a size that was only kept.
+    fn becomes_known(&self, observation: &Observation) -> bool {
+        let board = self.fleet.board();
+        let was_unknown = (board.decisions().next()).is_some_and(|made| made.wanted.is_none());
+        let mut models = observation.models.iter();
+        was_unknown
+            && models.all(|load| load.in_flight.integral.known().is_some())
+            && observation.replicas.ready().known().is_some()
     }
 
     /// Returns the reading with its moment, which is that of the decision too.

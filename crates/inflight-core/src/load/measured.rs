@@ -14,6 +14,8 @@
 mod flow;
 mod proxies;
 mod servers;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 
@@ -21,7 +23,7 @@ use super::freshness::{Estimator, Missing, Term};
 use super::observation::{Level, ModelLoad, Observation, ReplicaView};
 use super::sum::{PeerId, PeerView, Standing};
 use crate::time::Timestamp;
-use crate::units::{Occupancy, Replicas};
+use crate::units::Occupancy;
 
 use proxies::Proxies;
 use servers::Servers;
@@ -148,9 +150,6 @@ impl Measured {
         let mut joined = observation(proxied.in_flight, proxied.arrivals, &load);
         joined.replicas = ReplicaView::Ready(proxied.healthy);
         joined.is_partial |= proxied.is_partial;
-        if let (Term::Unknown(_), Some(model)) = (load.completions, joined.models.first_mut()) {
-            model.completions = proxied.completions;
-        }
         joined
     }
 }

@@ -4,6 +4,9 @@
 //! ready replicas (Little, "A Proof for the Queuing Formula L = λW", 1961, makes rates of time
 //! counters such means). No constant depends on the model. It deliberately corrects nothing: not
 //! the wire, not batching, not one model that waits while another has room.
+//!
+//! Where the memory for requests fills before the slots do, as key-value caches of language models,
+//! a second wish is the size at which no replica's is fuller than its target; the larger one counts.
 
 use std::fmt;
 use std::time::Duration;
@@ -19,6 +22,7 @@ use crate::units::Replicas;
 pub struct OccupancyConfig {
     threshold: f64,
     window: Duration,
+    filled_target: Option<f64>,
 }
 
 /// What R_needed is, or why it is not known.
@@ -46,8 +50,19 @@ pub struct OccupancyFinding {
     pub required: f64,
     /// Settings: how many of these one replica is for.
     pub threshold: f64,
+    /// Memory in use, where it is looked at.
+    pub filled: Option<Filled>,
     /// The size wished for.
     pub want: Replicas,
+}
+
+/// Memory in use, as a reason for a size.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Filled {
+    /// How much is in use, in replicas' worth; `None` is unknown.
+    pub used: Option<f64>,
+    /// Settings: how full one replica's may be.
+    pub target: f64,
 }
 
 impl OccupancyConfig {
@@ -60,7 +75,27 @@ impl OccupancyConfig {
         Ok(Self {
             threshold: error::number("scaling.threshold", threshold, 1e-3, 1e6)?,
             window: error::window("scaling.window", window)?,
+            filled_target: None,
         })
+    }
+
+    /// Looks at memory in use as well, of which a replica may have so large a part.
+    ///
+    /// # Errors
+    ///
+    /// `target` is not from 0.001 to 1.
+    pub fn with_filled_target(self, target: f64) -> Result<Self, ConfigError> {
+        let target = error::number("cache_target", target, 1e-3, 1.0)?;
+        Ok(Self {
+            filled_target: Some(target),
+            ..self
+        })
+    }
+
+    /// Returns how full a replica's memory may be, where that is looked at.
+    #[must_use]
+    pub const fn filled_target(&self) -> Option<f64> {
+        self.filled_target
     }
 
     /// Returns how long a request may take, in times of its service.
@@ -103,6 +138,14 @@ impl OccupancyConfig {
                 value: replicas.ok(),
             },
         ];
+        let filled = self.filled_target.map(|target| Filled {
+            used: history.filled_mean(now, self.window).ok(),
+            target,
+        });
+        inputs.extend(filled.map(|filled| Input {
+            name: "filled",
+            value: filled.used,
+        }));
         let required = required(
             in_flight.map_err(|unknown| unknown.missing),
             executing.map_err(|unknown| unknown.missing),
@@ -117,9 +160,10 @@ impl OccupancyConfig {
             name: "required",
             value: Some(value),
         });
-        let want = wanted(value, self.threshold);
-        let for_present_size = self.threshold * situation.current.as_f64();
-        let ratio = (for_present_size > 0.0).then(|| value / for_present_size);
+        let want = wanted(value, self.threshold).max(Filled::wanted(filled));
+        let current = situation.current.as_f64();
+        let needed = (value / self.threshold).max(Filled::needed(filled));
+        let ratio = (current > 0.0).then(|| needed / current);
         Assessment {
             inputs,
             finding: Finding::Occupancy(OccupancyFinding {
@@ -128,13 +172,37 @@ impl OccupancyConfig {
                 replicas: replicas.unwrap_or(0.0),
                 required: value,
                 threshold: self.threshold,
+                filled,
                 want,
             }),
             sizing: Some(Sizing {
-                complete,
+                complete: complete && filled.is_none_or(|filled| filled.used.is_some()),
                 ..Sizing::flat(want, ratio)
             }),
         }
+    }
+}
+
+impl Filled {
+    /// Returns the replicas, and parts of one, for which the memory in use is enough; what is
+    /// unknown asks for none.
+    fn needed(filled: Option<Self>) -> f64 {
+        let needed = filled.and_then(|filled| Some(filled.used? / filled.target));
+        needed.unwrap_or(0.0)
+    }
+
+    fn wanted(filled: Option<Self>) -> Replicas {
+        Replicas::ceil(Self::needed(filled))
+    }
+}
+
+impl OccupancyFinding {
+    /// Returns the memory in use where it asks for more than what is in flight.
+    #[must_use]
+    pub fn filled_most(&self) -> Option<(f64, f64)> {
+        let filled = self.filled?;
+        let used = filled.used?;
+        (used / filled.target > self.required / self.threshold).then_some((used, filled.target))
     }
 }
 
@@ -201,11 +269,20 @@ impl fmt::Display for OccupancyFinding {
         }
         write!(
             f,
-            " on {:.1} ready replicas would not wait on {:.1}; with {} for each, {}",
-            self.replicas,
-            self.required,
-            self.threshold,
-            Counted(self.want)
-        )
+            " on {:.1} ready replicas would not wait on {:.1}; with {} for each",
+            self.replicas, self.required, self.threshold,
+        )?;
+        match self.filled {
+            Some(Filled {
+                used: Some(used),
+                target,
+            }) => write!(
+                f,
+                ", and memory in use for {used:.2} full ones, with {target} for each"
+            )?,
+            Some(Filled { used: None, .. }) => f.write_str(", memory in use unknown")?,
+            None => {}
+        }
+        write!(f, ", {}", Counted(self.want))
     }
 }

@@ -70,6 +70,7 @@ impl Scaler {
         self.unknown_since = past.unknown_since.map(|at| at.min(now));
         self.started = past.started.min(now);
         self.found = past.found;
+        self.has_found = true;
         self.settled = past.settled;
         self.desired = past.desired;
         self.held = past.held;

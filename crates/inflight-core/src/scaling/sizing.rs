@@ -109,6 +109,9 @@ impl Finding {
                 })
             }
             Self::Occupancy(found) => {
+                if let Some((used, target)) = found.filled_most() {
+                    return Some(flat("of memory in use, in full replicas", used, target));
+                }
                 let unit = "replicas at which nobody would wait";
                 Some(flat(unit, found.required, found.threshold))
             }

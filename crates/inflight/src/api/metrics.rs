@@ -27,7 +27,8 @@ use super::query::parameters;
 use super::{Api, Shared, mapping};
 use crate::clock::Clock;
 use crate::fleet::{
-    Asked, Checks, ConfigurationState, DecisionCounts, Fleet, Peers, ReplicaCounts, Timings,
+    Asked, Checks, ConfigurationState, DecisionCounts, Fleet, PeerKind, Peers, ReplicaCounts,
+    Timings,
 };
 use crate::ports::HoldKind;
 use crate::story::journal::Journal;
@@ -107,7 +108,7 @@ struct Reading {
     load: GateLoad,
     held: Option<HoldKind>,
     gateway_age: Option<Duration>,
-    peers_age: Option<Duration>,
+    peers_ages: Vec<(PeerKind, Duration)>,
     peers_ready: Option<u32>,
     unreachable_peers: Option<usize>,
     replicas: ReplicaCounts,
@@ -135,7 +136,7 @@ impl Reading {
             load,
             held: mapping::held(&board, now).map(|held| HoldKind::of(held.hold)),
             gateway_age: gateway_age.filter(|_| fleet.has_gateway()),
-            peers_age: peers.and_then(|peers| peers.age(now)),
+            peers_ages: peers.map(|peers| peers.ages(now)).unwrap_or_default(),
             peers_ready: peers.and_then(Peers::ready).map(Replicas::get),
             unreachable_peers: peers.map(|peers| peers.unreachable(now)),
             replicas,

@@ -51,8 +51,8 @@ struct State {
     join: Join,
     rows: BTreeMap<PeerId, Row>,
     next: u64,
-    /// The moment that the latest sum is of.
-    summed: Option<Timestamp>,
+    /// The moments that the latest sum is of, by who told its parts.
+    summed: Vec<(PeerKind, Timestamp)>,
     ready: Option<Replicas>,
     levels: Levels,
 }
@@ -112,7 +112,7 @@ impl Peers {
                 join,
                 rows: BTreeMap::new(),
                 next: 0,
-                summed: None,
+                summed: Vec::new(),
                 ready: None,
                 levels: Levels {
                     in_flight: None,
@@ -218,10 +218,19 @@ impl Peers {
         rows.iter().filter(is_away).count()
     }
 
-    /// Returns how old the latest sum is; `None` before the first.
+    /// Returns how old the latest sum is; `None` before the first and while it is unknown.
     #[must_use]
     pub fn age(&self, now: Timestamp) -> Option<Duration> {
-        self.lock().summed.map(|at| now.since(at))
+        let ages = self.ages(now);
+        ages.into_iter().map(|(_, age)| age).max()
+    }
+
+    /// Returns how old the parts of the latest sum are that are known, by who told them.
+    #[must_use]
+    pub fn ages(&self, now: Timestamp) -> Vec<(PeerKind, Duration)> {
+        let state = self.lock();
+        let summed = state.summed.iter();
+        summed.map(|&(kind, at)| (kind, now.since(at))).collect()
     }
 
     /// Returns what was in flight by the latest sum.
@@ -260,12 +269,7 @@ impl Peers {
             Join::Sum { instance, sum } => sum.observe(now, own.map(|own| (*instance, own))),
             Join::Measured(measured) => measured.observe(now),
         };
-        let first = observation.models.first();
-        let age = first.and_then(|load| match (load.arrivals, load.in_flight.now) {
-            (Term::Known { age, .. }, _) | (_, Term::Known { age, .. }) => Some(age),
-            (Term::Unknown(_), Term::Unknown(_)) => None,
-        });
-        state.summed = age.map(|age| now - age);
+        state.summed = state.summed(now, &observation);
         state.ready = observation.replicas.ready().known();
         state.levels = levels(&observation);
         observation
@@ -273,6 +277,32 @@ impl Peers {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Returns the moments of what is known, by who told it.
+    fn summed(&self, now: Timestamp, observation: &Observation) -> Vec<(PeerKind, Timestamp)> {
+        let Some(load) = observation.models.first() else {
+            return Vec::new();
+        };
+        let counts = matches!(self.join, Join::Sum { .. });
+        let kinds = counts.then_some(PeerKind::Instance).into_iter();
+        let kinds = kinds.chain(self.rows.values().map(|row| row.kind));
+        let of = |kind: &PeerKind| match kind {
+            PeerKind::Instance => load.arrivals,
+            PeerKind::Envoy => load.in_flight.integral,
+            PeerKind::Triton | PeerKind::Vllm | PeerKind::Custom => load.executing.integral,
+        };
+        let mut summed: Vec<(PeerKind, Timestamp)> = Vec::new();
+        for kind in kinds {
+            if let Term::Known { age, .. } = of(&kind)
+                && summed.iter().all(|&(known, _)| known != kind)
+            {
+                summed.push((kind, now - age));
+            }
+        }
+        summed
     }
 }
 

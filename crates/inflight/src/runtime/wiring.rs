@@ -15,7 +15,7 @@ use inflight_core::scaling::{
 use super::model_rows::ModelRows;
 use crate::config::{
     self, AdmissionSettings, CloseWhen, Endpoints, FleetConfig, GateMode, GatewaySettings,
-    MeasuredSettings, OnFailure, PolicySettings, StaffingProfile, StepSettings, Target,
+    MeasuredSettings, OnFailure, PolicySettings, ServerKind, StaffingProfile, StepSettings, Target,
 };
 use crate::endpoints::{self, Comings, Family, HealthSettings};
 use crate::fleet::External;
@@ -216,7 +216,11 @@ fn scaling(fleet: &FleetConfig, rows: &ModelRows) -> anyhow::Result<ScalingConfi
             profile: StaffingProfile::Latency,
         } => Policy::Staffing(StaffingConfig::latency()),
         PolicySettings::Occupancy { threshold, window } => {
-            Policy::Occupancy(OccupancyConfig::new(threshold, window)?)
+            let config = OccupancyConfig::new(threshold, window)?;
+            Policy::Occupancy(match cache_target(fleet) {
+                Some(target) => config.with_filled_target(target)?,
+                None => config,
+            })
         }
         PolicySettings::Concurrency {
             utilization,
@@ -253,6 +257,19 @@ fn scaling(fleet: &FleetConfig, rows: &ModelRows) -> anyhow::Result<ScalingConfi
         freshness: FRESHNESS,
         slots: rows.slots(),
     })
+}
+
+/// Returns how full the memory for requests may be of servers that tell it.
+fn cache_target(fleet: &FleetConfig) -> Option<f64> {
+    let servers = match fleet.measured.as_ref()? {
+        MeasuredSettings::Envoy(envoy) => &envoy.backend,
+        MeasuredSettings::Vllm(servers) => servers,
+        MeasuredSettings::Prometheus(_) => return None,
+    };
+    match servers.kind {
+        ServerKind::Vllm { cache_target, .. } => cache_target,
+        ServerKind::Triton { .. } | ServerKind::Custom(_) => None,
+    }
 }
 
 fn step(settings: Option<StepSettings>) -> StepLimit {

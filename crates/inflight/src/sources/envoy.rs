@@ -17,7 +17,7 @@ use super::text_format::Sample;
 /// which have dots where the page has underscores.
 pub(super) const PAGE: &str = "/stats/prometheus?filter=%5Ecluster%5C..%2B%5C.%28\
     membership_healthy%7Cupstream_cx_none_healthy%7Cupstream_rq_active%7C\
-    upstream_rq_active_overflow%7Cupstream_rq_completed%7Cupstream_rq_pending_active%7C\
+    upstream_rq_active_overflow%7Cupstream_rq_pending_active%7C\
     upstream_rq_pending_overflow%7Cupstream_rq_time%7Cupstream_rq_total%29%24";
 /// All stats, for an Envoy that takes no filter.
 pub(super) const WHOLE_PAGE: &str = "/stats/prometheus";
@@ -60,12 +60,11 @@ pub struct Names {
 }
 
 /// The stats, as they are named after `envoy_cluster_`; the first three an Envoy always has.
-const METRICS: [&str; 9] = [
+const METRICS: [&str; 8] = [
     "membership_healthy",
     "upstream_rq_active",
     "upstream_rq_pending_active",
     "upstream_rq_total",
-    "upstream_rq_completed",
     "upstream_rq_active_overflow",
     "upstream_rq_pending_overflow",
     "upstream_cx_none_healthy",
@@ -145,14 +144,13 @@ impl<'a> EnvoyPage<'a> {
         }
         // A counter or a histogram that is not there has counted nothing.
         let values = self.values.map(Option::unwrap_or_default);
-        let [healthy, active, pending, arrivals, completions, ..] = values;
+        let [healthy, active, pending, arrivals, ..] = values;
         let [.., active_overflow, pending_overflow, none_healthy, time_ms] = values;
         Ok(ProxyReading {
             active,
             pending,
             healthy: Replicas::ceil(healthy),
             arrivals,
-            completions,
             refused: active_overflow + pending_overflow + none_healthy,
             request_seconds: time_ms / 1e3,
         })

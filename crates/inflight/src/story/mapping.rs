@@ -394,6 +394,7 @@ fn policy(policy: &scaling::Policy) -> wire::Policy {
         scaling::Policy::Occupancy(config) => wire::Policy::Occupancy {
             threshold: config.threshold(),
             window: nanos(config.window()),
+            filled_target: config.filled_target(),
         },
         scaling::Policy::Concurrency(config) => wire::Policy::Concurrency {
             utilization: config.utilization(),
@@ -439,9 +440,17 @@ fn policy_of(line: &wire::Policy) -> Result<scaling::Policy, Unreadable> {
             };
             scaling::Policy::Staffing(config)
         }
-        wire::Policy::Occupancy { threshold, window } => scaling::Policy::Occupancy(
-            OccupancyConfig::new(*threshold, Duration::from_nanos(*window))?,
-        ),
+        wire::Policy::Occupancy {
+            threshold,
+            window,
+            filled_target,
+        } => scaling::Policy::Occupancy({
+            let config = OccupancyConfig::new(*threshold, Duration::from_nanos(*window))?;
+            match filled_target {
+                Some(target) => config.with_filled_target(*target)?,
+                None => config,
+            }
+        }),
         wire::Policy::Concurrency {
             utilization,
             peak,

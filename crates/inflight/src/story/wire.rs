@@ -323,6 +323,8 @@ pub enum Policy {
     Occupancy {
         threshold: f64,
         window: u64,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        filled_target: Option<f64>,
     },
     Concurrency {
         utilization: f64,

@@ -29,6 +29,8 @@ pub(super) struct Flow<const N: usize> {
     grown: [f64; N],
     /// The part of it that was handed on.
     taken: [f64; N],
+    /// The rates at the latest reading.
+    rates: [f64; N],
     /// What had grown at points of the last [`RATE_WINDOW`].
     past: VecDeque<(Timestamp, [f64; N])>,
 }
@@ -41,17 +43,13 @@ impl<const N: usize> Flow<N> {
             is_held: false,
             grown: [0.0; N],
             taken: [0.0; N],
+            rates: [0.0; N],
             past: VecDeque::new(),
         }
     }
 
     pub(super) const fn read_at(&self) -> Option<Timestamp> {
         self.read_at
-    }
-
-    /// Tells whether a reading at `at` is new.
-    pub(super) fn is_new(&self, at: Timestamp) -> bool {
-        self.read_at.is_none_or(|read_at| read_at < at)
     }
 
     /// Takes a new reading with what its quantities grew by since the one before. While the peer
@@ -82,18 +80,10 @@ impl<const N: usize> Flow<N> {
         self.until = at;
     }
 
-    /// Returns the rates per second of the last minute; zero before the second reading.
-    pub(super) fn rates(&self) -> [f64; N] {
-        let mut rates = [0.0; N];
-        if let (Some((from, before)), Some(read_at)) = (self.past.front(), self.read_at) {
-            let seconds = read_at.since(*from).as_secs_f64();
-            if seconds > 0.0 {
-                for (rate, (now, before)) in rates.iter_mut().zip(self.grown.iter().zip(before)) {
-                    *rate = (now - before) / seconds;
-                }
-            }
-        }
-        rates
+    /// Returns the rates per second of the minute before the latest reading; zero before the second
+    /// reading.
+    pub(super) const fn rates(&self) -> [f64; N] {
+        self.rates
     }
 
     /// Hands on what grew since the last time.
@@ -106,16 +96,20 @@ impl<const N: usize> Flow<N> {
         growth
     }
 
+    /// Works out the rates, and keeps what they are made of.
     fn remember(&mut self, at: Timestamp) {
+        if let Some((from, before)) = self.past.front() {
+            let seconds = at.since(*from).as_secs_f64();
+            for (rate, (now, before)) in self.rates.iter_mut().zip(self.grown.iter().zip(before)) {
+                *rate = (now - before) / seconds;
+            }
+        }
         let is_apart = |&(newest, _): &(Timestamp, _)| at.since(newest) >= APART;
         if self.past.back().is_none_or(is_apart) {
             self.past.push_back((at, self.grown));
         }
-        while self
-            .past
-            .get(1)
-            .is_some_and(|&(second, _)| at.since(second) >= RATE_WINDOW)
-        {
+        let is_old = |&(second, _): &(Timestamp, _)| at.since(second) >= RATE_WINDOW;
+        while self.past.get(1).is_some_and(is_old) {
             self.past.pop_front();
         }
     }

@@ -17,8 +17,8 @@ const REQUEST_WINDOW: Duration = Duration::from_secs(60);
 
 const IN_FLIGHT: usize = 0;
 const ARRIVALS: usize = 1;
-const COMPLETIONS: usize = 2;
-const REFUSED: usize = 3;
+const REFUSED: usize = 2;
+const COUNT: usize = 3;
 
 /// What one proxy tells; the counters are cumulative, and zero where it has counted nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -31,8 +31,6 @@ pub struct ProxyReading {
     pub healthy: Replicas,
     /// Requests that it sent to a replica.
     pub arrivals: f64,
-    /// Requests that a replica has answered.
-    pub completions: f64,
     /// Requests that it refused since too many were in flight, or no replica was there.
     pub refused: f64,
     /// Time that completed requests took. *Units*: seconds.
@@ -45,7 +43,6 @@ pub(super) struct ProxyLoad {
     pub(super) healthy: Term<Replicas>,
     pub(super) in_flight: Level,
     pub(super) arrivals: Term<f64>,
-    pub(super) completions: Term<f64>,
     pub(super) is_partial: bool,
 }
 
@@ -59,12 +56,11 @@ pub(super) struct Proxies {
     /// Of it, what requests would have taken that were refused.
     refused_seconds: f64,
     arrivals: f64,
-    completions: f64,
     /// What grew at proxies that are gone, and was not handed on.
-    departed: [f64; 4],
-    /// In flight and completed over the last minute, which tell the mean time of a request.
+    departed: [f64; COUNT],
+    /// In flight and arrivals over the last minute, which tell the mean time of a request.
     request_seconds: Series,
-    completed: Series,
+    arrived: Series,
     /// When requests were refused last whose time nobody knew.
     unvalued_at: Option<Timestamp>,
 }
@@ -72,7 +68,7 @@ pub(super) struct Proxies {
 #[derive(Clone, Debug)]
 struct Proxy {
     latest: Option<ProxyReading>,
-    flow: Flow<4>,
+    flow: Flow<COUNT>,
     /// Whether it refused requests between its latest two readings.
     refuses: bool,
 }
@@ -85,10 +81,9 @@ impl Proxies {
             in_flight_seconds: 0.0,
             refused_seconds: 0.0,
             arrivals: 0.0,
-            completions: 0.0,
-            departed: [0.0; 4],
+            departed: [0.0; COUNT],
             request_seconds: Series::new(REQUEST_WINDOW),
-            completed: Series::new(REQUEST_WINDOW),
+            arrived: Series::new(REQUEST_WINDOW),
             unvalued_at: None,
         }
     }
@@ -184,7 +179,6 @@ impl Proxies {
                 integral: total(self.in_flight_seconds + self.refused_seconds),
             },
             arrivals: total(self.arrivals),
-            completions: total(self.completions),
             is_partial,
         }
     }
@@ -203,10 +197,9 @@ impl Proxies {
         }
         self.in_flight_seconds += grown[IN_FLIGHT];
         self.arrivals += grown[ARRIVALS];
-        self.completions += grown[COMPLETIONS];
         self.request_seconds
             .record(at, Some(self.in_flight_seconds), None);
-        self.completed.record(at, Some(self.completions), None);
+        self.arrived.record(at, Some(self.arrivals), None);
         grown[REFUSED]
     }
 
@@ -215,8 +208,8 @@ impl Proxies {
     ///
     /// A proxy that lets no more than so many in hides the rest. By Little's law (L = λW) the
     /// refused would have added their rate times the time that a request takes, which is in turn
-    /// what was in flight by what was completed. Clients that try again at once are counted each
-    /// time. While nothing was completed the time is unknown: one request is the least there was.
+    /// what was in flight by what was let in. Clients that try again at once are counted each
+    /// time. While nothing was let in the time is unknown: one request is the least there was.
     fn value_refused(&mut self, before: Option<Timestamp>, refused: f64) -> f64 {
         let (Some(before), Some(at)) = (before, self.at) else {
             return 0.0;
@@ -225,10 +218,10 @@ impl Proxies {
         if refused <= 0.0 || span <= 0.0 {
             return 0.0;
         }
-        let completed = self.completed.growth(REQUEST_WINDOW, Duration::ZERO);
+        let arrived = self.arrived.growth(REQUEST_WINDOW, Duration::ZERO);
         let seconds = self.request_seconds.growth(REQUEST_WINDOW, Duration::ZERO);
-        let level = if completed > 0.0 {
-            refused / span * (seconds / completed)
+        let level = if arrived > 0.0 {
+            refused / span * (seconds / arrived)
         } else {
             self.unvalued_at = Some(at);
             1.0
@@ -252,7 +245,7 @@ impl Proxy {
         if read_at.is_some_and(|read_at| at <= read_at) {
             return;
         }
-        let mut growth = [0.0; 4];
+        let mut growth = [0.0; COUNT];
         if let (Some(before), Some(read_at)) = (self.latest, read_at) {
             growth = [
                 match by {
@@ -264,7 +257,6 @@ impl Proxy {
                     }
                 },
                 grown(before.arrivals, reading.arrivals),
-                grown(before.completions, reading.completions),
                 grown(before.refused, reading.refused),
             ];
         }

@@ -200,18 +200,16 @@ pub(super) const FAMILIES: &[Family] = &[
         help: "How long ago the load was observed that is decided on, by source; absent before \
                the first decision and while it is unknown",
         samples: |reading| {
-            let ages = [
-                ("gateway", reading.gateway_age),
-                ("inflight", reading.peers_age),
-            ];
-            let known = ages.into_iter().filter_map(|(source, age)| {
-                Some(Sample {
-                    model: None,
-                    label: Some(("source", source)),
-                    value: Value::Number(age?.as_secs_f64()),
-                })
+            let gateway = reading.gateway_age.map(|age| ("gateway", age));
+            let peers = reading.peers_ages.iter();
+            let ages = gateway.into_iter();
+            let ages = ages.chain(peers.map(|&(kind, age)| (kind.name(), age)));
+            let samples = ages.map(|(source, age)| Sample {
+                model: None,
+                label: Some(("source", source)),
+                value: Value::Number(age.as_secs_f64()),
             });
-            known.collect()
+            samples.collect()
         },
     },
     Family {
@@ -236,8 +234,8 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         name: "inflight_unreachable_peers",
         kind: Kind::Gauge,
-        help: "Other instances that count this fleet and did not answer in time; what they said \
-               last is held for 30 s",
+        help: "Others who are asked about this fleet, instances, proxies and servers, and did not \
+               answer in time; what they said last is held for 30 s",
         samples: |reading| {
             let unreachable = reading
                 .unreachable_peers

@@ -173,8 +173,13 @@ fn any_policy() -> impl Strategy<Value = Policy> {
             },
         );
     let span = |millis: u64| Duration::from_millis(millis);
-    let occupancy = (0.001..1e6, 1000_u64..3_600_000).prop_map(move |(threshold, window)| {
-        Policy::Occupancy(OccupancyConfig::new(threshold, span(window)).unwrap())
+    let settings = (0.001..1e6, 1000_u64..3_600_000, option::of(0.001..1.0));
+    let occupancy = settings.prop_map(move |(threshold, window, filled_target)| {
+        let config = OccupancyConfig::new(threshold, span(window)).unwrap();
+        Policy::Occupancy(match filled_target {
+            Some(target) => config.with_filled_target(target).unwrap(),
+            None => config,
+        })
     });
     let concurrency = (0.01..1.0, any::<bool>(), 1000_u64..3_600_000, 1.0..10.0).prop_map(
         move |(utilization, peak, window, threshold)| {
