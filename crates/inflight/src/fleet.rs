@@ -270,15 +270,18 @@ impl Fleet {
         waits && !state.replicas.values().any(serves)
     }
 
-    /// Tells whether anything is known to be in flight at this moment, here or at a peer.
+    /// Tells whether anything is known to be in flight at this moment, here or at a peer, or a call
+    /// at the gate that proxies ask keeps a replica.
     #[must_use]
     pub fn is_in_use(&self) -> bool {
         let load = self.load();
         let is_in_use_elsewhere = |peers: &Peers| {
             let levels = peers.levels();
-            peers.has_queued() || levels.is_some_and(|it| it.executing + it.queued > 0.0)
+            peers.has_load() || levels.in_flight.is_some_and(|in_flight| in_flight > 0.0)
         };
-        load.executing + load.queued > 0 || self.peers.as_ref().is_some_and(is_in_use_elsewhere)
+        let is_called = self.checks.as_ref().is_some_and(Checks::is_called);
+        let is_in_use_elsewhere = self.peers.as_ref().is_some_and(is_in_use_elsewhere);
+        load.executing + load.queued > 0 || is_in_use_elsewhere || is_called
     }
 
     /// Returns a ready replica, for requests that are not counted: the one that `draw` falls on,

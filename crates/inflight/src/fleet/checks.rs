@@ -72,6 +72,11 @@ impl Checks {
         self.lock().waits_at_zero(self.clock.now())
     }
 
+    /// Tells whether a first call asks for a replica.
+    pub(super) fn is_called(&self) -> bool {
+        self.lock().is_called(self.clock.now())
+    }
+
     /// Tells whether calls wait.
     pub(super) fn has_held(&self) -> bool {
         self.load().held > 0
