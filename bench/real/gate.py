@@ -6,6 +6,7 @@ of calls when inflight is killed or frozen, and of first calls when no server ru
 
 The files say what was seen as they go; the exit code is 1 if anything was not as it has to be."""
 
+import concurrent.futures
 import contextlib
 import json
 import os
@@ -125,16 +126,9 @@ class Answer:
         return delay.group(1)[0] if delay else None
 
 
-def together(count, call):
-    answers, threads = [None] * count, []
-    for index in range(count):
-        def run(index=index):
-            answers[index] = call()
-        threads.append(threading.Thread(target=run))
-        threads[-1].start()
-    for thread in threads:
-        thread.join()
-    return answers
+def together(count, call, at_once=None):
+    with concurrent.futures.ThreadPoolExecutor(at_once or count) as pool:
+        return [answer.result() for answer in [pool.submit(call) for _ in range(count)]]
 
 
 def wait(holds, seconds, what):
@@ -163,7 +157,7 @@ def refused():
             if path == INFER:
                 time.sleep(max(0.0, began + RESTART_GRACE + 2 - time.time()))
             before = clients.answered
-            answers = together(100, lambda: Answer(envoy.listen, path, message))
+            answers = together(100, lambda: Answer(envoy.listen, path, message), at_once=10)
             codes = {answer.code for answer in answers}
             seen(codes == {grpc.StatusCode.RESOURCE_EXHAUSTED}, f"100 sessions that begin with an {what}: {codes}")
             waits = {answer.retry_seconds for answer in answers}

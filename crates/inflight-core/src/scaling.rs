@@ -583,11 +583,7 @@ impl Scaler {
             limits.push(Limit::Max);
         }
         if within < least && self.settled > Replicas::ZERO {
-            limits.push(if self.idle.is_called() {
-                Limit::Called
-            } else {
-                Limit::LastOne
-            });
+            limits.push(self.idle.stays_for());
         }
         within.max(least)
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::decision::Limit;
 use crate::load::Activity;
 use crate::time::Timestamp;
 use crate::units::Replicas;
@@ -56,9 +57,13 @@ impl Idle {
         self.latest == Activity::Busy || self.is_called
     }
 
-    /// Tells whether somebody asks for a replica.
-    pub(super) const fn is_called(&self) -> bool {
-        self.is_called
+    /// Returns why the last replica stays.
+    pub(super) const fn stays_for(&self) -> Limit {
+        if self.is_called {
+            Limit::Called
+        } else {
+            Limit::LastOne
+        }
     }
 
     /// Returns the smallest size: one for a fleet at zero that has something to do, and for one

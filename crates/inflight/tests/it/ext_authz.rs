@@ -382,7 +382,9 @@ async fn a_reload_changes_who_is_refused_and_where_it_is_asked() {
         .unwrap()
         .local_addr()
         .unwrap();
-    let text = file(world.pages, "", "").replace("127.0.0.1:0\", }", &format!("{free}\", }}"));
+    let listen = "ext_authz: { listen: \"127.0.0.1:0\"";
+    let elsewhere = format!("ext_authz: {{ listen: \"{free}\"");
+    let text = file(world.pages, "", "").replace(listen, &elsewhere);
     world.running.reload(Ok(read(&text))).await;
     assert_eq!(world.running.gate("triton"), Some(free));
     assert!(passes(&check(&mut world.client().await, 1, INFER).await));

@@ -159,6 +159,7 @@ fn occupied(required: f64) -> Finding {
         required,
         threshold: 2.0,
         want: Replicas::new(1),
+        filled: None,
     })
 }
 
