@@ -34,6 +34,8 @@ use crate::fleet::Fleet;
 const CONNECTIONS_MAX: usize = 4_096;
 /// Calls at once on one connection, those that wait included. Envoy opens another beyond them.
 const CALLS_PER_CONNECTION: u32 = 4_096;
+/// Questions on one connection that may be given up before they were looked at.
+const RESETS_MAX: usize = 4_096;
 /// A question is the call's headers, which Envoy holds to 60 KiB, and its body where that is asked
 /// for, which nothing here reads.
 const QUESTION_BYTES_MAX: usize = 1 << 20;
@@ -189,7 +191,9 @@ fn protocol() -> http2::Builder<TokioExecutor> {
         .timer(TokioTimer::new())
         .keep_alive_interval(PING_EVERY)
         .keep_alive_timeout(PING_ANSWERED_WITHIN)
-        .max_concurrent_streams(CALLS_PER_CONNECTION);
+        .max_concurrent_streams(CALLS_PER_CONNECTION)
+        // Envoy gives questions up that are late: no reason to close a connection others wait on.
+        .max_pending_accept_reset_streams(RESETS_MAX);
     protocol
 }
 
