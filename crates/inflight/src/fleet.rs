@@ -362,15 +362,30 @@ impl Fleet {
         self.lock().gate.export(now)
     }
 
-    /// Tells whether a request waits although no replica is ready.
-    #[must_use]
-    pub fn waits_for_a_replica(&self) -> bool {
-        if self.is_called_at_zero() {
-            return true;
-        }
-        let state = self.lock();
-        let is_ready = |replica: &Replica| replica.state == ReplicaState::Ready;
-        state.gate.queued() > 0 && !state.replicas.values().any(is_ready)
+    /// Lets the requests that wait go to a successor of ours, each on its own, as long as no replica
+    /// is ready here: it starts those that there will be.
+    pub fn send_on(&self, successor: SocketAddr) {
+        let now = self.clock.now();
+        self.with_gate(|state, _| {
+            let is_here = |replica: &Replica| {
+                replica.state == ReplicaState::Ready && replica.address != successor
+            };
+            if state.replicas.values().any(is_here) {
+                return;
+            }
+            // Numbers of replicas grow from zero, these from the other end.
+            let sent_on = state.replicas.values().filter(|it| it.address == successor);
+            let first = u64::try_from(sent_on.count()).unwrap_or(u64::MAX);
+            for more in (first..).take(state.gate.queued()) {
+                let id = ReplicaId(u64::MAX - more);
+                let replica = Replica {
+                    address: successor,
+                    state: ReplicaState::Ready,
+                };
+                state.replicas.insert(id, replica);
+                state.gate.set_endpoint(now, id, ReplicaState::Ready);
+            }
+        });
     }
 
     /// Publishes a decision: the gate learns whether the fleet is at its maximum.

@@ -5,6 +5,7 @@
 
 mod handover;
 mod keda;
+mod leaving;
 mod model_rows;
 mod part;
 mod reload;
@@ -16,7 +17,7 @@ mod wiring;
 use std::future::poll_fn;
 use std::hash::{BuildHasher as _, RandomState};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,8 +28,9 @@ use anyhow::{Context as _, bail};
 use inflight_core::Timestamp;
 use inflight_core::load::InstanceId;
 use tokio::net::UnixStream;
-use tokio::task::{JoinError, JoinSet};
-use tokio::time::{sleep, timeout};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
 use tracing::{info, warn};
 
 use crate::api::{Access, AdminListener, Api};
@@ -42,6 +44,7 @@ use crate::targets::process::{Orphan, ProcessHost, find_orphans};
 use crate::telemetry::printer;
 use handover::{Doorway, Offer, Predecessor, SNAPSHOT_MAX, SocketKind, Sockets, Successor};
 use keda::KedaServers;
+use leaving::Leaving;
 use part::Part;
 use running_fleet::{Leave, Left, Prepared, RunningFleet};
 use snapshot::Snapshot;
@@ -53,8 +56,12 @@ const SNAPSHOT: &str = "snapshot.json";
 /// From SIGTERM to SIGKILL for a replica of a fleet that is not configured.
 const STRANGER_GRACE: Duration = Duration::from_secs(30);
 
-/// How long a successor waits for requests that wait for a first replica: they would be nobody's.
-const REPLICA_WITHIN: Duration = Duration::from_secs(60);
+/// What is said of replicas that are there twice for a while.
+const TWICE: &str = "replicas are started anew beside those of the inflight that we take over from, \
+    with the same numbers, until it has drained: `on_exit: keep` takes them over instead";
+
+/// How often we look whether requests wait here for a replica that only our successor will have.
+const SENT_ON_EVERY: Duration = Duration::from_millis(50);
 
 /// Everything that runs for one configuration.
 pub struct Running {
@@ -69,13 +76,15 @@ pub struct Running {
     admin: Admin,
     keda: KedaServers,
     /// What a change of the configuration left to end: fleets, an admin API.
-    leaving: JoinSet<Result<(), JoinError>>,
+    leaving: Leaving,
     /// As the configuration has it.
     state_dir: Option<PathBuf>,
     state: Option<(StateDir, Doorway)>,
     /// What is done once beside the parts: ending replicas that no fleet wants, and waiting for the
     /// end of the process that we took over from.
     aside: JoinSet<()>,
+    /// Whether the process that we took over from is gone, if there was one.
+    alone: watch::Receiver<bool>,
     /// Who serves instead of us; it sees that we are gone by the end of the conversation.
     successor: Option<Successor>,
 }
@@ -119,7 +128,10 @@ impl Running {
         let keda = keda::addresses(&config.fleets);
         let keda = keda::Bound::new(keda, &mut sockets).await?;
         let prepared = (config.fleets.into_iter())
-            .map(|fleet| Prepared::new(fleet, &mut sockets))
+            .map(|fleet| {
+                let name = fleet.name.clone();
+                Prepared::new(fleet, &mut sockets).with_context(|| format!("fleet {name}"))
+            })
             .collect::<anyhow::Result<Vec<_>>>()?;
         let journal = config.journal.as_ref().map(wiring::journal);
         let journal = journal.map(Journal::start).transpose();
@@ -131,6 +143,12 @@ impl Running {
                 find_orphans(state.path()).await?,
             ),
             None => (None, Vec::new()),
+        };
+        // Nothing can fail from here on, and nothing was changed until here: whoever dies in between
+        // leaves the fleets to the other.
+        let predecessor = match predecessor {
+            Some(predecessor) => Some(predecessor.serve_instead().await?),
+            None => None,
         };
         let clock = Clock::start_at(snapshot.as_ref().map_or(Timestamp::ORIGIN, |it| it.at));
         // Random keys, made anew in each process.
@@ -144,6 +162,9 @@ impl Running {
                 let past = snapshot.as_mut();
                 let past = past.and_then(|it| it.take(fleet.name(), &fleet.models()));
                 let is_its = |orphan: &mut Orphan| orphan.fleet() == fleet.name();
+                if predecessor.is_some() && fleet.starts_anew() {
+                    warn!(fleet = fleet.name(), "{TWICE}");
+                }
                 let left = Left {
                     past,
                     orphans: orphans.extract_if(.., is_its).collect(),
@@ -163,19 +184,17 @@ impl Running {
         };
         let admin = Admin::start(config.admin, listener, admin_listener, api);
         let keda = KedaServers::start(keda, &roster);
-        let left = match predecessor {
-            Some(predecessor) => Some(predecessor.serve_instead().await?),
-            None => None,
-        };
+        let (is_alone, alone) = watch::channel(predecessor.is_none());
         let mut aside = JoinSet::new();
         let of_all = Arc::clone(&roster);
         aside.spawn(async move {
-            if let Some(left) = left {
-                left.gone().await;
+            if let Some(predecessor) = predecessor {
+                predecessor.gone().await;
                 for member in &*of_all.members() {
                     // A loop that failed is told by its handle.
                     member.orders.send(Order::Alone).await.ok();
                 }
+                is_alone.send_replace(true);
             }
             // Not before: whoever we took over from may still have requests on them.
             let mut ending = JoinSet::new();
@@ -194,11 +213,12 @@ impl Running {
             admin,
             keda,
             journal: config.journal,
-            leaving: JoinSet::new(),
+            leaving: Leaving::default(),
             story,
             state_dir: config.state_dir,
             state,
             aside,
+            alone,
             successor: None,
         })
     }
@@ -292,6 +312,10 @@ impl Running {
         let mut result = self.keda.stop().await;
         let mut stopping = JoinSet::new();
         for fleet in self.fleets {
+            if is_succeeded && let Some(gateway) = fleet.address() {
+                let fleet = Arc::clone(&fleet.member().fleet);
+                self.aside.spawn(send_on(fleet, gateway));
+            }
             let stays = fleet.keeps() && !is_succeeded;
             let leave = if stays {
                 Leave::Replicas
@@ -300,9 +324,7 @@ impl Running {
             };
             stopping.spawn(fleet.stop(leave));
         }
-        while let Some(left) = self.leaving.join_next().await {
-            result = result.and(left.and_then(|left| left));
-        }
+        result = result.and(self.leaving.ended().await);
         let mut fleets = Vec::new();
         while let Some(stopped) = stopping.join_next().await {
             match stopped {
@@ -322,6 +344,10 @@ impl Running {
         if let Some(journal) = self.story.journal() {
             journal.close().await;
         }
+        if is_succeeded {
+            // Our end tells our successor that nobody before it has requests on its replicas.
+            self.alone.wait_for(|is_alone| *is_alone).await.ok();
+        }
         self.aside.shutdown().await;
         result.context("a part of inflight failed")
     }
@@ -329,14 +355,6 @@ impl Running {
     /// Lets another process of ours take over. Until it serves, any failure leaves all as it was.
     async fn hand_over(&self, stream: UnixStream) -> anyhow::Result<Successor> {
         let mut successor = Successor::greet(stream, self.offer()).await?;
-        if timeout(REPLICA_WITHIN, self.nobody_waits_for_a_replica())
-            .await
-            .is_err()
-        {
-            let why = "requests wait for a first replica".to_owned();
-            successor.refuse(why.clone()).await?;
-            bail!(why);
-        }
         if let Err(why) = self.give(&mut successor).await {
             for fleet in &self.fleets {
                 fleet.take_back().await;
@@ -359,14 +377,6 @@ impl Running {
             fleet.offer(&mut offer);
         }
         offer
-    }
-
-    /// What waits in our queue is ours to serve, and we start no replica once we were taken over.
-    async fn nobody_waits_for_a_replica(&self) {
-        let waits = |fleet: &RunningFleet| fleet.member().fleet.waits_for_a_replica();
-        while self.fleets.iter().any(waits) {
-            sleep(Duration::from_millis(50)).await;
-        }
     }
 
     async fn give(&self, successor: &mut Successor) -> anyhow::Result<()> {
@@ -473,6 +483,20 @@ fn write_snapshot(state: &StateDir, snapshot: &Snapshot) {
     match written {
         Ok(()) => info!("what is known was written for the next inflight"),
         Err(error) => warn!(%error, "what is known could not be written for the next inflight"),
+    }
+}
+
+/// Sends on to our successor what waits here for a first replica, since we start none any more.
+async fn send_on(fleet: Arc<Fleet>, gateway: SocketAddr) {
+    let ip = match gateway.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    let successor = SocketAddr::new(ip, gateway.port());
+    loop {
+        fleet.send_on(successor);
+        sleep(SENT_ON_EVERY).await;
     }
 }
 

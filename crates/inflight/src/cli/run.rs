@@ -3,8 +3,10 @@
 use std::num::NonZero;
 use std::process::ExitCode;
 use std::thread::available_parallelism;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{error, warn};
@@ -75,7 +77,21 @@ pub(super) fn runtime() -> anyhow::Result<Runtime> {
         .context("the system gives us no threads")
 }
 
+/// Takes as many file descriptors as we may have: each client and each replica's connection is one,
+/// and the usual soft limit of 1024 is for programs that use `select`.
+fn raise_file_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        warn!(%error, files = limit.current, "the limit on open files cannot be raised");
+    }
+}
+
 fn serve(config: Config, mut file: WatchedFile, take_over: bool) -> anyhow::Result<ExitCode> {
+    raise_file_limit();
     let runtime = runtime()?;
     runtime.block_on(async {
         let mut signals = Signals::listen()?;
@@ -106,7 +122,7 @@ fn serve(config: Config, mut file: WatchedFile, take_over: bool) -> anyhow::Resu
         };
         tokio::select! {
             stopped = running.stop() => stopped.map(|()| code),
-            () = signals.wait() => {
+            () = signals.wait_again() => {
                 // The replicas end with their control channels; those to be kept after their grace.
                 warn!("told to stop twice: ending at once");
                 Ok(ExitCode::FAILURE)
@@ -128,6 +144,19 @@ impl Signals {
             terminate: listen(SignalKind::terminate())?,
             interrupt: listen(SignalKind::interrupt())?,
         })
+    }
+
+    /// Waits for somebody who means it: what comes right after the first signal is the same one,
+    /// told to the process and to its group.
+    async fn wait_again(&mut self) {
+        const SAME_WITHIN: Duration = Duration::from_secs(1);
+        let begun = Instant::now();
+        loop {
+            self.wait().await;
+            if begun.elapsed() > SAME_WITHIN {
+                return;
+            }
+        }
     }
 
     async fn wait(&mut self) {

@@ -56,7 +56,7 @@ enum Message {
     Ready {},
     /// What the other knows is the next line.
     Known {},
-    /// The other cannot be taken over from at present.
+    /// The other cannot be taken over from at present: said by an earlier version.
     NotNow { why: String },
     /// The successor serves.
     Serving {},
@@ -223,11 +223,6 @@ impl Successor {
             bail!("it answered {heard:?} to the sockets");
         };
         Ok(Self { link, pid, version })
-    }
-
-    /// Says why it cannot take over.
-    pub(super) async fn refuse(&self, why: String) -> anyhow::Result<()> {
-        self.link.say(&Message::NotNow { why }).await
     }
 
     /// Tells it what we know, and waits until it serves.

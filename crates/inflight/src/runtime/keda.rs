@@ -11,6 +11,7 @@ use tokio::task::{JoinError, JoinSet};
 use tracing::info;
 
 use super::handover::{Offer, SocketKind, Sockets};
+use super::leaving::Leaving;
 use super::part::Part;
 use crate::config::{FleetConfig, Target};
 use crate::fleet::Roster;
@@ -107,17 +108,12 @@ impl KedaServers {
     }
 
     /// Serves where it is wanted, and ends elsewhere.
-    pub(super) fn apply(
-        &mut self,
-        change: Change,
-        roster: &Arc<Roster>,
-        leaving: &mut JoinSet<Result<(), JoinError>>,
-    ) {
+    pub(super) fn apply(&mut self, change: Change, roster: &Arc<Roster>, leaving: &mut Leaving) {
         self.add(change.bound, roster);
         let gone = self.0.extract_if(.., |it, _| !change.wanted.contains(it));
         for (configured, server) in gone {
             info!(listen = %configured, "KEDA asks here no more");
-            leaving.spawn(server.end());
+            leaving.add(server.end());
         }
     }
 

@@ -7,14 +7,17 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 
 use anyhow::Context as _;
-use tokio::task::JoinError;
-use tracing::{error, info, warn};
+use tracing::{info, warn};
 
 use super::handover::Sockets;
 use super::running_fleet::{Change, Leave, Left, Prepared, RunningFleet};
 use super::{Admin, Running, keda};
 use crate::api::AdminListener;
 use crate::config::{AdminConfig, Config, ConfigError, FleetConfig};
+
+/// Why a fleet is refused that was removed a moment ago.
+const STILL_LEAVES: &str = "was removed and still drains: its replicas would be there twice, with \
+    the same numbers; wait for their end, or give it another name";
 
 /// What there is to do, in which nothing can fail any more.
 struct Plan {
@@ -36,7 +39,7 @@ impl Running {
     /// Puts a file in force that was read again; or refuses it whole, says why, and goes on with
     /// what there is.
     pub async fn reload(&mut self, read: Result<Config, ConfigError>) {
-        self.note_ended();
+        self.leaving.note_ended();
         let planned = match read {
             Ok(config) => {
                 let warnings = config.warnings.clone();
@@ -97,6 +100,7 @@ impl Running {
                     name: name.clone(),
                     change,
                 }),
+                None if self.leaving.has(&name) => Err(anyhow::anyhow!(STILL_LEAVES)),
                 None => Prepared::new(config, &mut Sockets::default()).map(Step::Start),
             };
             step.with_context(|| format!("fleet {name}"))
@@ -125,8 +129,9 @@ impl Running {
                 fleet = fleet.name(),
                 "fleet was removed: it drains and stops"
             );
+            let name = fleet.name().to_owned();
             self.leaving
-                .spawn(async { fleet.stop(Leave::Nothing).await.1 });
+                .add_fleet(&name, async { fleet.stop(Leave::Nothing).await.1 });
         }
 
         let mut order = BTreeMap::new();
@@ -163,17 +168,7 @@ impl Running {
             let admin = Admin::start(config, bound, listener, api);
             info!(admin = %admin.address, "the admin API listens");
             let former = std::mem::replace(&mut self.admin, admin);
-            self.leaving.spawn(former.part.end());
-        }
-    }
-
-    /// Forgets what has left, and says so if it failed.
-    fn note_ended(&mut self) {
-        while let Some(ended) = self.leaving.try_join_next() {
-            let ended: Result<(), JoinError> = ended.and_then(|ended| ended);
-            if let Err(failure) = ended {
-                error!(%failure, "a part that was to end failed");
-            }
+            self.leaving.add(former.part.end());
         }
     }
 }

@@ -202,6 +202,11 @@ impl Prepared {
         &self.config.name
     }
 
+    /// Tells whether it starts replicas that are not those of an earlier process of ours.
+    pub(super) fn starts_anew(&self) -> bool {
+        self.told.process.is_some() && !self.told.keeps()
+    }
+
     /// Returns the names of its models, by row.
     pub(super) fn models(&self) -> Vec<String> {
         self.told.rows.names()
@@ -300,28 +305,25 @@ impl RunningFleet {
     pub(super) fn plan(&self, config: FleetConfig) -> anyhow::Result<Option<Change>> {
         let told = Told::new(&config, &self.told.rows)?;
         if told.process.is_some() != self.told.process.is_some() {
-            anyhow::bail!("fleet {}: `target` {CANNOT_CHANGE}", config.name);
+            anyhow::bail!("`target` {CANNOT_CHANGE}");
         }
         if told.external.is_some() != self.told.external.is_some() {
             anyhow::bail!("fleet {}: `target` {KEDA_CANNOT_CHANGE}", config.name);
         }
         if told.keeps() != self.told.keeps() {
-            anyhow::bail!(
-                "fleet {}: `target.process.on_exit` {ON_EXIT_CANNOT_CHANGE}",
-                config.name
-            );
+            anyhow::bail!("`target.process.on_exit` {ON_EXIT_CANNOT_CHANGE}");
         }
         if told.health.is_some() != self.told.health.is_some() {
-            anyhow::bail!("fleet {}: `health` {HEALTH_CANNOT_CHANGE}", config.name);
+            anyhow::bail!("`health` {HEALTH_CANNOT_CHANGE}");
         }
         if told.gateway.is_some() != self.told.gateway.is_some()
             || told.peers != self.told.peers
             || told.measured != self.told.measured
         {
-            anyhow::bail!("fleet {}: `source` {SOURCE_CANNOT_CHANGE}", config.name);
+            anyhow::bail!("`source` {SOURCE_CANNOT_CHANGE}");
         }
         if told.ext_authz.is_some() != self.told.ext_authz.is_some() {
-            anyhow::bail!("fleet {}: `gate` {GATE_CANNOT_CHANGE}", config.name);
+            anyhow::bail!("`gate` {GATE_CANNOT_CHANGE}");
         }
         let listen = |told: &Told| told.gateway.as_ref().map(|gateway| gateway.listen);
         let is_elsewhere = listen(&told) != listen(&self.told);
@@ -549,7 +551,7 @@ fn bind(told: &Told, config: &FleetConfig, sockets: &mut Sockets) -> anyhow::Res
     };
     let gateway = gateway.with_context(|| {
         let line = configured.listen.place.line;
-        format!("fleet {}, line {line}", config.name)
+        format!("line {line}")
     })?;
     Ok(Some(Bound {
         listener: gateway.listener()?,

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use anyhow::Context as _;
 use inflight_core::admission::{
     AdmissionConfig, AdmissionScope, CheckConfig, CheckMode, GateConfig, HealthConfig, ModelConfig,
     OnUnknown, QueueBounds, When,
@@ -365,18 +364,16 @@ pub(super) fn process(
     process.stop_grace = settings.stop_grace;
     process.keeps = settings.keeps;
     process.orphan_grace = settings.orphan_grace;
-    ProcessConfig::check(process)
-        .map_err(|problems| {
-            anyhow::anyhow!(
-                "{}",
-                problems
-                    .iter()
-                    .map(ToString::to_string)
-                    .collect::<Vec<_>>()
-                    .join("; ")
-            )
-        })
-        .with_context(|| format!("fleet {}", fleet.name))
+    ProcessConfig::check(process).map_err(|problems| {
+        anyhow::anyhow!(
+            "{}",
+            problems
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+                .join("; ")
+        )
+    })
 }
 
 #[cfg(test)]

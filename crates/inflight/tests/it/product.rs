@@ -81,7 +81,7 @@ fn a_port_in_use_ends_with_1_and_names_the_address() {
         .lines()
         .position(|line| line.contains(&address))
         .unwrap();
-    let place = format!("fleet hello, line {}: ", line + 3);
+    let place = format!("fleet hello: line {}: ", line + 3);
     for part in [&address, &place] {
         assert!(said.contains(part.as_str()), "{part} is not in: {said}");
     }

@@ -308,7 +308,11 @@ async fn watch(
                     logs.follow(outputs_of(reader));
                     presence.tell().await;
                 }
-                Some(Some(Told::Superseded)) => logs.follow(Vec::new()),
+                Some(Some(Told::Superseded)) => {
+                    // Its group is another owner's to kill.
+                    *group = None;
+                    logs.follow(Vec::new());
+                }
                 Some(Some(Told::Exited(ending))) => break ending.to_string(),
                 Some(Some(Told::Failed(why))) => break format!("could not be started: {why}"),
                 Some(None) => {}

@@ -1,5 +1,7 @@
 //! The configuration file of a running binary: told by SIGHUP, or seen.
 
+use std::thread;
+
 use rustix::process::Signal;
 
 use super::instance::{Instance, PATIENCE, configuration, fleet, get, wait_until};
@@ -57,4 +59,42 @@ fn a_file_cut_in_the_middle_is_refused_with_all_its_problems_and_the_fleet_serve
     wait_until(|| max(&instance) == 5, "the whole in force");
     let (_, told) = get(instance.admin(), "/readyz", PATIENCE).unwrap();
     assert!(!told.contains("configuration_refused"), "{told}");
+}
+
+#[test]
+fn a_fleet_that_was_removed_comes_back_once_its_replicas_are_gone_and_is_never_there_twice() {
+    let keys = [of_size(1, 4), fleet("other", SERVE, "")];
+    let instance = Instance::start(&keys);
+    wait_until(
+        || instance.fleet("hello")["replicas"]["ready"] == 1,
+        "a replica",
+    );
+    let gateway = instance.gateway(0);
+    let client = thread::spawn(move || get(gateway, "/?work=8s", PATIENCE).unwrap().0);
+    wait_until(
+        || instance.fleet("hello")["load"]["in_flight"] == 1.0,
+        "one in flight",
+    );
+
+    instance.rewrite(&configuration(&keys[1..]));
+    instance.signal(Signal::HUP);
+    wait_until(
+        || instance.said().contains("fleet was removed"),
+        "the removal",
+    );
+    instance.rewrite(&configuration(&keys));
+    instance.signal(Signal::HUP);
+    wait_until(|| refusals(&instance) == 1, "the refusal");
+    assert!(instance.said().contains("still drains"));
+    assert_eq!(client.join().unwrap(), 200);
+
+    wait_until(
+        || {
+            // Told again and again: nobody tells when the last replica is gone.
+            instance.signal(Signal::HUP);
+            instance.said().contains("configuration in force")
+                && instance.fleet("hello")["replicas"]["ready"] == 1
+        },
+        "the fleet again",
+    );
 }

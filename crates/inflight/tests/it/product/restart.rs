@@ -494,3 +494,63 @@ fn no_replica_goes_while_the_one_taken_over_from_has_requests() {
     wait_until(|| house.servers().len() == 1, "the smaller size");
     assert_eq!(house.processes[0].wait().unwrap().code(), Some(0));
 }
+
+#[test]
+fn no_replica_goes_while_one_before_the_one_taken_over_from_has_requests() {
+    let mut house = House::new(2, "");
+    house.run(&[], 2);
+    let gateway = house.gateway;
+    let clients = thread::spawn(move || gets(gateway, "/?work=5s", 2));
+    wait_until(
+        || house.fleet()["load"]["in_flight"] == 2.0,
+        "two in flight",
+    );
+    house.run(&["--take-over"], 2);
+    let text = fs::read_to_string(house.scratch.path("inflight.yaml")).unwrap();
+    let smaller = text.replace("min: 2, max: 4", "min: 1, max: 1");
+    house.scratch.file("inflight.yaml", &smaller);
+    house.run(&["--take-over"], 2);
+    assert_eq!(clients.join().unwrap(), vec![200; 2]);
+    wait_until(|| house.servers().len() == 1, "the smaller size");
+    for process in &mut house.processes[..2] {
+        assert_eq!(process.wait().unwrap().code(), Some(0));
+    }
+}
+
+#[test]
+fn the_same_signal_told_twice_in_one_moment_ends_nothing_at_once() {
+    let mut house = House::new(1, "");
+    house.run(&[], 1);
+    let gateway = house.gateway;
+    let client = thread::spawn(move || get(gateway, "/?work=2s", PATIENCE).unwrap().0);
+    wait_until(
+        || house.fleet()["load"]["in_flight"] == 1.0,
+        "one in flight",
+    );
+    let id = house.processes[0].id();
+    signal(id, Signal::TERM);
+    thread::sleep(Duration::from_millis(20));
+    signal(id, Signal::TERM);
+    assert_eq!(client.join().unwrap(), 200);
+    assert_eq!(house.processes[0].wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn requests_that_wait_for_a_first_replica_go_to_the_successor_which_starts_it() {
+    let mut house = House::new(0, "");
+    let text = fs::read_to_string(house.scratch.path("inflight.yaml")).unwrap();
+    let text = text.replace("on_exit: keep", "on_exit: stop");
+    // The one that is taken over from never gets a replica that is ready.
+    let command = format!("{INFLIGHT:?}, __serve, --port, \"{{port}}\"");
+    let broken = text.replace(&command, "sleep, \"60\"");
+    assert_ne!(text, broken);
+    house.scratch.file("inflight.yaml", &broken);
+    house.run(&[], 0);
+    let gateway = house.gateway;
+    let clients = thread::spawn(move || gets(gateway, "/", 5));
+    wait_until(|| house.fleet()["load"]["queued"] == 5.0, "five waiting");
+    house.scratch.file("inflight.yaml", &text);
+    house.run(&["--take-over"], 1);
+    assert_eq!(clients.join().unwrap(), vec![200; 5], "{}", house.said());
+    assert_eq!(house.processes[0].wait().unwrap().code(), Some(0));
+}
