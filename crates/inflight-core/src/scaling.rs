@@ -278,10 +278,11 @@ impl Scaler {
     }
 
     /// Takes the first number of replicas that a source knows who counts those that others start:
-    /// the size that the fleet has, which nobody could tell before.
+    /// the size that the fleet has, which nobody could tell before. A size set by hand stays.
     fn find(&mut self, now: Timestamp, ready: Replicas) {
         let size = ready.min(self.config.bounds.max());
-        if !std::mem::replace(&mut self.has_found, true) && size > self.settled {
+        let is_first = !std::mem::replace(&mut self.has_found, true);
+        if is_first && self.held.is_none() && size > self.settled {
             self.found = size;
             self.settled = size;
             self.desired = size;

@@ -169,13 +169,13 @@ impl Fleet {
     }
 
     /// Takes what a peer told; the control loop hears of a first request at zero.
-    pub fn on_peer(&self, take: impl FnOnce(&Peers)) {
-        if let Some(peers) = &self.peers {
-            take(peers);
-            if peers.has_load() || self.holds_calls() {
-                self.changed.notify_one();
-            }
+    pub fn on_peer<T>(&self, take: impl FnOnce(&Peers) -> T) -> Option<T> {
+        let peers = self.peers.as_ref()?;
+        let taken = take(peers);
+        if peers.has_load() || self.holds_calls() {
+            self.changed.notify_one();
         }
+        Some(taken)
     }
 
     /// Lets a request in, to wait or to be served at once; or refuses it.

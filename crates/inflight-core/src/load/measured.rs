@@ -70,11 +70,6 @@ impl Measured {
         }
     }
 
-    /// Changes how long a peer may be silent.
-    pub const fn set_patience(&mut self, patience: Patience) {
-        self.by.patience = patience;
-    }
-
     /// Expects readings of a proxy: until it was read, and when it is lost, the reading is partial.
     pub fn add_proxy(&mut self, peer: PeerId) {
         self.proxies.add(peer);
@@ -98,8 +93,10 @@ impl Measured {
     }
 
     /// Takes what a server told at `at`; what is older than its latest reading changes nothing.
-    pub fn on_server(&mut self, at: Timestamp, peer: PeerId, reading: &ServerReading) {
-        self.servers.on_reading(at, peer, reading);
+    /// Tells whether it was one server: where several answer at one address in turn, counters fall
+    /// again and again, and nothing can be made of them.
+    pub fn on_server(&mut self, at: Timestamp, peer: PeerId, reading: &ServerReading) -> bool {
+        self.servers.on_reading(at, peer, reading)
     }
 
     /// Returns how a peer stands.

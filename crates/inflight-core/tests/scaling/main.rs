@@ -8,6 +8,8 @@ mod driver;
 #[cfg(test)]
 mod golden;
 #[cfg(test)]
+mod measured;
+#[cfg(test)]
 mod must_hold;
 #[cfg(test)]
 mod properties;

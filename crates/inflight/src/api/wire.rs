@@ -63,16 +63,17 @@ pub struct Replicas {
 /// One source of a fleet's load. That of all sources is their sum, of one moment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Source {
-    /// `gateway`, what comes in here, or `inflight`, what comes in at another instance.
+    /// `gateway`, what comes in here; `inflight`, what comes in at another instance; `envoy`, what
+    /// is in flight there; `triton`, `vllm` or `custom`, what a server executes.
     pub kind: String,
-    /// Where the other instance is asked; `null` for our gateway.
+    /// Where it is asked; `null` for our gateway.
     pub address: Option<String>,
-    /// The run of the other instance, by which it is told from others.
+    /// The run of another instance, by which it is told from others; else `null`.
     pub instance: Option<String>,
     /// `read`: in time. `held`: it does not answer, and what it said last counts. `lost`: it does
     /// not answer for so long, or never did, that its part is missing.
     pub state: String,
-    /// Requests in flight there.
+    /// Requests in flight there; `null` where it only tells of completed ones.
     pub in_flight: Option<f64>,
     /// How long ago that was read.
     pub age_seconds: Option<f64>,

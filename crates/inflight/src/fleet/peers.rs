@@ -167,22 +167,35 @@ impl Peers {
 
     /// Takes what a proxy told at `at`.
     pub fn on_proxy(&self, at: Timestamp, peer: PeerId, reading: &ProxyReading) {
-        self.on_measured(peer, |measured| measured.on_proxy(at, peer, reading));
+        self.on_measured(peer, |measured| {
+            measured.on_proxy(at, peer, reading);
+            true
+        });
     }
 
-    /// Takes what a server told at `at`.
-    pub fn on_server(&self, at: Timestamp, peer: PeerId, reading: &ServerReading) {
-        self.on_measured(peer, |measured| measured.on_server(at, peer, reading));
+    /// Takes what a server told at `at`, and tells whether it was one server.
+    #[must_use]
+    pub fn on_server(&self, at: Timestamp, peer: PeerId, reading: &ServerReading) -> bool {
+        self.on_measured(peer, |measured| measured.on_server(at, peer, reading))
     }
 
-    fn on_measured(&self, peer: PeerId, take: impl FnOnce(&mut Measured)) {
+    fn on_measured(&self, peer: PeerId, take: impl FnOnce(&mut Measured) -> bool) -> bool {
         let mut state = self.lock();
-        if let Join::Measured(measured) = &mut state.join {
-            take(measured);
-        }
-        if let Some(row) = state.rows.get_mut(&peer) {
+        let is_taken = match &mut state.join {
+            Join::Measured(measured) => take(measured),
+            Join::Sum { .. } => true,
+        };
+        if is_taken && let Some(row) = state.rows.get_mut(&peer) {
             row.failure = None;
         }
+        is_taken
+    }
+
+    /// Forgets the proxies and servers that were read; others are to be read, and otherwise.
+    pub fn measure_by(&self, by: MeasuredBy) {
+        let mut state = self.lock();
+        state.join = Join::Measured(Measured::new(by));
+        state.rows.clear();
     }
 
     /// Notes why a peer did not answer. Returns whether it answered before.

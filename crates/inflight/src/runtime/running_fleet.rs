@@ -59,8 +59,8 @@ const GATE_CANNOT_CHANGE: &str = "cannot come or go while the fleet runs: Envoys
     restart inflight, or give the fleet another name";
 
 /// Why a change is refused of who measures the load.
-const SOURCE_CANNOT_CHANGE: &str = "cannot gain or lose its `gateway`, nor change what else measures \
-    it or the models that are read by it, while the fleet runs: restart inflight, or give the fleet another \
+const SOURCE_CANNOT_CHANGE: &str = "cannot gain or lose its `gateway`, nor change from or to another \
+    kind of source, nor `inflight` or the models that are read by it, while the fleet runs: restart inflight, or give the fleet another \
     name";
 
 /// A fleet that is ready to be started: nothing about it can fail any more.
@@ -318,7 +318,7 @@ impl RunningFleet {
         }
         if told.gateway.is_some() != self.told.gateway.is_some()
             || told.peers != self.told.peers
-            || told.measured != self.told.measured
+            || told.measured.is_some() != self.told.measured.is_some()
         {
             anyhow::bail!("`source` {SOURCE_CANNOT_CHANGE}");
         }
@@ -332,6 +332,7 @@ impl RunningFleet {
         let is_same = told.control == self.told.control
             && told.gateway == self.told.gateway
             && told.ext_authz == self.told.ext_authz
+            && told.measured == self.told.measured
             && told.process == self.told.process
             && told.external == self.told.external
             && told.endpoints == self.told.endpoints
@@ -387,6 +388,9 @@ impl RunningFleet {
             board.models = shown.models;
             board.external = shown.external;
         }
+        if told.measured != self.told.measured {
+            self.restart_source(&told).await;
+        }
         self.told = told;
         info!(fleet = config.name, "configuration changed");
         while let Some(ended) = self.former.try_join_next() {
@@ -403,6 +407,20 @@ impl RunningFleet {
             let former = self.gate.replace(bound.start(&self.member.fleet));
             former.map(|former| self.former.spawn(former.part.end()));
         }
+    }
+
+    /// Measures otherwise from here on; the windows keep what was measured.
+    async fn restart_source(&mut self, told: &Told) {
+        let fleet = &self.member.fleet;
+        if let Some(source) = self.source.take()
+            && let Err(failure) = source.end().await
+        {
+            error!(fleet = fleet.name(), %failure, "a former source failed");
+        }
+        if let (Some(peers), Some(measured)) = (fleet.peers(), &told.measured) {
+            peers.measure_by(measured.measured_by());
+        }
+        self.source = start_source(fleet, told);
     }
 
     async fn configure_control(&self, told: &Told) {

@@ -180,3 +180,81 @@ impl fmt::Display for Names {
         f.write_str(if self.has_more { " and more" } else { "" })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::text_format::{End, TextReader};
+    use super::*;
+
+    const OVERLOAD: &str = include_str!("../../tests/pages/envoy_overload.prom");
+
+    const IDLE: &str = r#"envoy_cluster_membership_healthy{envoy_cluster_name="c"} 0
+envoy_cluster_upstream_rq_active{envoy_cluster_name="c"} 0
+envoy_cluster_upstream_rq_pending_active{envoy_cluster_name="c"} 0
+envoy_cluster_membership_healthy{envoy_cluster_name="other"} 7
+envoy_cluster_upstream_rq_active{envoy_cluster_name="other"} 99
+"#;
+
+    fn read(text: &str, cluster: &str) -> Result<ProxyReading, EnvoyPageError> {
+        let mut page = EnvoyPage::new(cluster);
+        let mut reader = TextReader::new();
+        reader
+            .feed(text.as_bytes(), |sample| page.take(sample))
+            .unwrap();
+        reader.finish(End::Delimited, |_| {}).unwrap();
+        page.reading()
+    }
+
+    #[test]
+    fn what_waits_for_a_connection_and_what_was_refused_is_part_of_the_load() {
+        let reading = read(OVERLOAD, "triton-grpc").unwrap();
+        assert_eq!(
+            reading,
+            ProxyReading {
+                active: 8.0,
+                pending: 4.0,
+                healthy: Replicas::new(2),
+                arrivals: 67.0,
+                refused: 2.0,
+                request_seconds: reading.request_seconds,
+            }
+        );
+        assert!((reading.request_seconds - 0.616_719_839_765_45).abs() < 1e-12);
+    }
+
+    #[test]
+    fn only_the_cluster_that_is_named_counts_and_one_without_requests_is_idle() {
+        assert_eq!(read(IDLE, "c").unwrap(), ProxyReading::default());
+    }
+
+    #[test]
+    fn a_cluster_that_is_not_there_is_unknown_and_the_others_are_named() {
+        assert_eq!(
+            read(IDLE, "d").unwrap_err().to_string(),
+            "no cluster \"d\"; it has c, other"
+        );
+        let many: String = (0..100)
+            .map(|n| format!("envoy_cluster_membership_healthy{{envoy_cluster_name=\"c{n}\"}} 1\n"))
+            .collect();
+        assert_eq!(
+            read(&many, "d").unwrap_err().to_string(),
+            "no cluster \"d\"; it has c0, c1, c2, c3, c4 and more"
+        );
+        assert_eq!(read("up 1\n", "d"), Err(EnvoyPageError::NoClusters));
+    }
+
+    #[test]
+    fn a_gauge_that_is_missing_or_fell_below_zero_drops_the_page() {
+        for line in IDLE.lines().take(3) {
+            let page = IDLE.replace(&format!("{line}\n"), "");
+            let error = read(&page, "c").unwrap_err().to_string();
+            assert!(error.starts_with("cluster \"c\" has no "), "{error}");
+            for value in ["18446744073709551615", "NaN", "-1", "+Inf"] {
+                let odd = line.replace("} 0", &format!("}} {value}"));
+                let page = IDLE.replace(line, &odd);
+                let error = read(&page, "c").unwrap_err().to_string();
+                assert!(error.ends_with(" is no count"), "{error}");
+            }
+        }
+    }
+}

@@ -149,11 +149,18 @@ impl<R: Reader, N: Fn(&str) -> (R, String)> Follow<R, N> {
 
     fn follow(&mut self, authority: &str, path: &str) -> Option<(PeerId, AbortHandle)> {
         let kind = self.asked.kind;
-        let peer = self.fleet.peers()?.add(kind, authority);
+        // The usual paths go without saying.
+        let is_usual = path == "/" || path.starts_with("/metrics");
+        let address = if is_usual {
+            authority.to_owned()
+        } else {
+            format!("{authority}{path}")
+        };
+        let peer = self.fleet.peers()?.add(kind, &address);
         info!(
             fleet = self.fleet.name(),
             kind = kind.name(),
-            address = authority,
+            address,
             "asks a peer"
         );
         let (reader, path) = (self.new_reader)(path);
@@ -167,7 +174,7 @@ impl<R: Reader, N: Fn(&str) -> (R, String)> Follow<R, N> {
             client: Client::new(config, self.fleet.clock()),
             fleet: Arc::clone(&self.fleet),
             peer,
-            address: authority.to_owned(),
+            address,
             every: self.asked.every,
             reader,
         };

@@ -24,6 +24,10 @@ const STALE: Duration = Duration::from_secs(30);
 const LATE_READINGS: u32 = 3;
 const LATE_MIN: Duration = Duration::from_secs(3);
 
+/// Why a server is not read whose counters fall again and again.
+const SEVERAL: &str = "its counters fell three times within a minute: several servers answer at this \
+    address, or one that does not stay up";
+
 /// What measures a fleet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MeasuredConfig {
@@ -165,7 +169,9 @@ impl Reader for ServerReader {
         let read = client.fetch(|sample| page.take(sample)).await;
         let at = read.map_err(|error| error.to_string())?;
         let reading = page.reading().map_err(|error| error.to_string())?;
-        fleet.on_peer(|peers| peers.on_server(at, peer, &reading));
-        Ok(())
+        match fleet.on_peer(|peers| peers.on_server(at, peer, &reading)) {
+            Some(false) => Err(SEVERAL.to_owned()),
+            Some(true) | None => Ok(()),
+        }
     }
 }

@@ -297,3 +297,149 @@ fn series_id(sample: &Sample<'_>) -> u64 {
         id.wrapping_add(hasher.finish())
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::text_format::{End, TextReader};
+    use super::*;
+    use crate::config::CustomSettings;
+
+    const QUEUED: &str = include_str!("../../tests/pages/triton_queued.prom");
+    const BEFORE: &str = include_str!("../../tests/pages/triton_before.prom");
+    const LOADED: &str = include_str!("../../tests/pages/triton_loaded.prom");
+    const RAY: &str = include_str!("../../tests/pages/ray_serve.prom");
+
+    const VLLM: &str = r#"vllm:num_requests_running{engine="0",model_name="a"} 3.0
+vllm:num_requests_running{engine="1",model_name="a"} 5.0
+vllm:num_requests_running{engine="0",model_name="b"} 50.0
+vllm:num_requests_waiting{engine="0",model_name="a"} 2.0
+vllm:gpu_cache_usage_perc{engine="0",model_name="a"} 0.9
+vllm:kv_cache_usage_perc{engine="0",model_name="a"} 0.2
+vllm:kv_cache_usage_perc{engine="1",model_name="a"} 0.6
+"#;
+
+    fn read(text: &str, kind: &ServerKind) -> Result<ServerReading, ServerPageError> {
+        let table = ServerTable::of(kind);
+        let mut page = ServerPage::new(&table);
+        let mut reader = TextReader::new();
+        reader
+            .feed(text.as_bytes(), |sample| page.take(sample))
+            .unwrap();
+        reader.finish(End::Delimited, |_| {}).unwrap();
+        page.reading()
+    }
+
+    fn triton(models: &[&str]) -> ServerKind {
+        ServerKind::Triton {
+            models: models.iter().map(|&model| model.to_owned()).collect(),
+        }
+    }
+
+    fn vllm(model: Option<&str>) -> ServerKind {
+        ServerKind::Vllm {
+            model: model.map(str::to_owned),
+            cache_target: Some(0.9),
+        }
+    }
+
+    fn executed(reading: &ServerReading) -> f64 {
+        let seconds = reading.series.iter();
+        seconds
+            .map(|(_, series)| series.total_seconds - series.waiting_seconds)
+            .sum()
+    }
+
+    fn close(left: f64, right: f64) {
+        assert!((left - right).abs() < 1e-9, "{left} is not {right}");
+    }
+
+    #[test]
+    fn triton_tells_what_waits_and_the_time_of_what_it_completed() {
+        let reading = read(QUEUED, &triton(&[])).unwrap();
+        assert_eq!((reading.queued, reading.executing), (Some(5.0), None));
+        close(executed(&reading), (155_351.0 - 400.0) / 1e6);
+        let completed: f64 = reading.series.iter().map(|(_, row)| row.completions).sum();
+        close(completed, 10.0);
+        // Labels come in another order in each family, and still make one series for each model.
+        assert_eq!(reading.series.len(), 2);
+        let (before, loaded) = (read(BEFORE, &triton(&[])), read(LOADED, &triton(&[])));
+        assert!(executed(&loaded.unwrap()) > executed(&before.unwrap()));
+    }
+
+    #[test]
+    fn b12_models_that_others_call_are_left_to_those_that_clients_call() {
+        let reading = read(QUEUED, &triton(&["bert-large"])).unwrap();
+        assert_eq!(reading.queued, Some(1.0));
+        assert_eq!(reading.series.len(), 1);
+        assert_eq!(
+            read(QUEUED, &triton(&["resnet"])).unwrap_err().to_string(),
+            "no nv_inference_request_duration_us of those that are looked for; it is there for \
+             resnet50, bert-large"
+        );
+    }
+
+    #[test]
+    fn vllm_tells_what_runs_and_waits_and_how_full_its_cache_is_in_both_generations() {
+        let reading = read(VLLM, &vllm(Some("a"))).unwrap();
+        assert_eq!((reading.executing, reading.queued), (Some(8.0), Some(2.0)));
+        close(reading.filled.unwrap(), 0.4);
+        let old = VLLM.replace("kv_cache", "other");
+        close(read(&old, &vllm(Some("a"))).unwrap().filled.unwrap(), 0.9);
+        assert_eq!(read(VLLM, &vllm(None)).unwrap().executing, Some(58.0));
+        let unsaid = VLLM.replace("num_requests_waiting", "other");
+        assert!(read(&unsaid, &vllm(None)).is_err());
+    }
+
+    #[test]
+    fn a_server_is_read_by_configured_names_and_labels() {
+        let custom = |label: &str| {
+            ServerKind::Custom(CustomSettings {
+                executing: CustomExecuting::Gauge("ray_serve_replica_processing_queries".into()),
+                queued: Some("ray_serve_deployment_queued_queries".into()),
+                labels: vec![("application".into(), label.into())],
+            })
+        };
+        let reading = read(RAY, &custom("app one")).unwrap();
+        assert_eq!((reading.executing, reading.queued), (Some(3.0), Some(6.0)));
+        assert_eq!(
+            read(RAY, &custom("app")).unwrap_err().to_string(),
+            "no ray_serve_replica_processing_queries of those that are looked for; it is there \
+             for app one"
+        );
+        let time = ServerKind::Custom(CustomSettings {
+            executing: CustomExecuting::Time {
+                total: "ts_inference_latency_microseconds".into(),
+                waiting: Some("ts_queue_latency_microseconds".into()),
+                per_second: 1_000_000,
+            },
+            queued: None,
+            labels: Vec::new(),
+        });
+        let page = "ts_inference_latency_microseconds{model_name=\"m\",} 3e6\n\
+                    ts_queue_latency_microseconds{model_name=\"m\",} 5e5\n";
+        close(executed(&read(page, &time).unwrap()), 2.5);
+        assert_eq!(
+            read("up 1\n", &time).unwrap_err().to_string(),
+            "no ts_inference_latency_microseconds on the page"
+        );
+    }
+
+    #[test]
+    fn a_number_that_is_none_drops_the_page() {
+        for value in ["NaN", "-3", "+Inf", "1e30"] {
+            let page = VLLM.replace("3.0", value);
+            assert!(read(&page, &vllm(None)).is_err(), "{value}");
+        }
+    }
+
+    #[test]
+    fn a_server_without_end_of_series_is_refused() {
+        let page: String = (0..5_000)
+            .map(|model| format!("nv_inference_request_duration_us{{model=\"m{model}\"}} 1\n"))
+            .collect();
+        assert_eq!(
+            read(&page, &triton(&[])),
+            Err(ServerPageError::TooManySeries)
+        );
+    }
+}

@@ -21,6 +21,7 @@ mod gateway_upgrades;
 mod gateway_world;
 mod journal;
 mod keda;
+mod measured;
 mod process_target;
 mod product;
 mod reload;

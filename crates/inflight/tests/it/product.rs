@@ -2,6 +2,7 @@
 
 mod configuration;
 pub(crate) mod instance;
+mod measured;
 mod restart;
 mod two_gateways;
 

@@ -20,7 +20,7 @@ use tokio::time::sleep;
 use crate::api::instance::{Instance, arrival};
 
 /// Long enough for any machine; nothing waits for it unless it fails.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A fleet of ours that only peers measure, and its source.
 struct Asking {
@@ -87,7 +87,7 @@ impl Asking {
     }
 }
 
-fn gate() -> inflight_core::admission::GateConfig {
+pub(crate) fn gate() -> inflight_core::admission::GateConfig {
     use inflight_core::admission::{
         AdmissionConfig, AdmissionScope, GateConfig, ModelConfig, QueueBounds, When,
     };
@@ -114,14 +114,14 @@ fn gate() -> inflight_core::admission::GateConfig {
 }
 
 /// A server that reads each question and does as it likes; counts its connections.
-struct Odd {
-    address: SocketAddr,
+pub(crate) struct Odd {
+    pub(crate) address: SocketAddr,
     connections: Arc<AtomicUsize>,
     task: JoinHandle<Infallible>,
 }
 
 impl Odd {
-    async fn start<F>(answer: impl Fn(TcpStream) -> F + Send + 'static) -> Self
+    pub(crate) async fn start<F>(answer: impl Fn(TcpStream) -> F + Send + 'static) -> Self
     where
         F: Future<Output = ()> + Send + 'static,
     {
@@ -145,7 +145,7 @@ impl Odd {
     }
 
     /// Answers every question with the same bytes.
-    async fn saying(answer: impl Into<Vec<u8>>, close: bool) -> Self {
+    pub(crate) async fn saying(answer: impl Into<Vec<u8>>, close: bool) -> Self {
         let answer: Arc<[u8]> = answer.into().into();
         Self::start(move |mut stream| {
             let answer = Arc::clone(&answer);
@@ -167,7 +167,7 @@ impl Drop for Odd {
     }
 }
 
-async fn asked(stream: &mut TcpStream) -> bool {
+pub(crate) async fn asked(stream: &mut TcpStream) -> bool {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         match stream.read_u8().await {
@@ -194,7 +194,7 @@ inflight_model_service_seconds_total{{fleet="hello",model="hello"}} 1
     )
 }
 
-fn answer(body: &str, length: usize) -> String {
+pub(crate) fn answer(body: &str, length: usize) -> String {
     format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{body}")
 }
 

@@ -58,7 +58,10 @@ impl<const N: usize> Flow<N> {
     pub(super) fn read(&mut self, at: Timestamp, growth: [f64; N]) {
         if !self.is_held {
             for (grown, more) in self.grown.iter_mut().zip(growth) {
-                *grown += more.max(0.0).min(GROWTH_MAX);
+                // What is no number adds nothing.
+                if more > 0.0 {
+                    *grown += more.min(GROWTH_MAX);
+                }
             }
         }
         self.is_held = false;

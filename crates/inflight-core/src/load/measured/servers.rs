@@ -1,6 +1,7 @@
 //! What servers tell: requests that they execute and that wait in them, memory that is in use.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 use super::flow::Flow;
 use super::proxies::grown;
@@ -10,6 +11,10 @@ use crate::load::observation::Level;
 use crate::load::sum::{PeerId, Standing};
 use crate::time::Timestamp;
 use crate::units::Replicas;
+
+/// Falls of its counters within [`FALLS_WITHIN`] after which a server cannot be read.
+const FALLS_MAX: usize = 3;
+const FALLS_WITHIN: Duration = Duration::from_secs(60);
 
 /// Counters that are kept of one server, those of models that it has unloaded included.
 pub const SERIES_MAX: usize = 4_096;
@@ -75,6 +80,8 @@ struct Server {
     series: BTreeMap<u64, ServerSeries>,
     /// How far waiting ran ahead of the total: both are read while one is written.
     ahead: f64,
+    /// When its counters fell last.
+    falls: VecDeque<Timestamp>,
 }
 
 /// How many servers stand how.
@@ -113,6 +120,7 @@ impl Servers {
             flow: Flow::new(),
             series: BTreeMap::new(),
             ahead: 0.0,
+            falls: VecDeque::new(),
         });
     }
 
@@ -124,10 +132,21 @@ impl Servers {
         }
     }
 
-    pub(super) fn on_reading(&mut self, at: Timestamp, peer: PeerId, reading: &ServerReading) {
-        if let Some(server) = self.rows.get_mut(&peer) {
+    /// Takes a reading, unless the server cannot be read; tells whether it can.
+    pub(super) fn on_reading(
+        &mut self,
+        at: Timestamp,
+        peer: PeerId,
+        reading: &ServerReading,
+    ) -> bool {
+        let Some(server) = self.rows.get_mut(&peer) else {
+            return true;
+        };
+        let is_steady = server.is_steady(at, reading);
+        if is_steady {
             server.read(at, reading);
         }
+        is_steady
     }
 
     /// Returns when a server was read and what it had in flight, where it has gauges.
@@ -275,6 +294,24 @@ impl Shape {
 }
 
 impl Server {
+    /// Tells whether the counters are those of one server, that starts again now and then. Where
+    /// several answer at one address in turn, each fall is another one's count, and each rise too.
+    fn is_steady(&mut self, at: Timestamp, reading: &ServerReading) -> bool {
+        let fell = |&(id, after): &(u64, ServerSeries)| {
+            let before = self.series.get(&id);
+            before.is_some_and(|before| after.total_seconds < before.total_seconds)
+        };
+        if reading.series.iter().any(fell) {
+            if self.falls.len() == FALLS_MAX {
+                self.falls.pop_front();
+            }
+            self.falls.push_back(at);
+        }
+        let is_recent = |&fell_at: &Timestamp| at.since(fell_at) < FALLS_WITHIN;
+        let is_unsteady = self.falls.len() == FALLS_MAX && self.falls.iter().all(is_recent);
+        !is_unsteady
+    }
+
     fn read(&mut self, at: Timestamp, reading: &ServerReading) {
         let read_at = self.flow.read_at();
         if read_at.is_some_and(|read_at| at <= read_at) {

@@ -285,7 +285,7 @@ fn executing(readings: &[(f64, Observation)], from: usize, to: usize) -> f64 {
 }
 
 #[test]
-fn one_server_that_is_not_read_makes_executing_neither_sag_nor_jump() {
+fn b30_one_server_that_is_not_read_makes_executing_neither_sag_nor_jump() {
     let readings = outage(|peer| peer == SERVER);
     for second in 10..110 {
         let mean = executing(&readings, second, second + 10);
@@ -456,4 +456,22 @@ proptest! {
         prop_assert_eq!(&observations[0], &observations[1]);
         prop_assert_eq!(&observations[0], &observations[2]);
     }
+}
+
+#[test]
+fn b27_several_servers_behind_one_address_are_found_out_and_not_read() {
+    let mut joined = joined(1, 1);
+    let mut is_one = true;
+    for second in 0..40 {
+        let second = f64::from(second);
+        joined.on_proxy(at(second), PROXY, &proxy(1.0, 1));
+        // Two, of which one has run for a day.
+        let total = if second % 2.0 > 0.0 { 86_400.0 } else { 100.0 };
+        is_one = joined.on_server(at(second), SERVER, &server(total + second));
+        joined.observe(at(second));
+    }
+    assert!(!is_one);
+    let view = joined.peer(at(40.0), SERVER).unwrap();
+    assert_eq!(view.standing, Standing::Lost);
+    assert!(joined.observe(at(40.0)).is_partial);
 }
