@@ -25,7 +25,7 @@ const ARROWS: [(&str, &[&str]); 21] = [
     ("story", &["clock", "ports"]),
     ("telemetry", &[]),
     ("retry", &[]),
-    ("gates", PARTS_MAY_IMPORT),
+    ("gates", &["connections", "fleet", "retry"]),
     ("serve", &[]),
     ("gateway", PARTS_MAY_IMPORT),
     ("control", PARTS_MAY_IMPORT),

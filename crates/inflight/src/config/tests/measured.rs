@@ -154,16 +154,16 @@ fn a_gate_waits_for_a_first_replica_and_is_closed_on_failure_unless_told_otherwi
 
 #[test]
 fn a_gate_needs_a_proxy_that_tells_and_keys_of_the_gateway_are_not_its_own() {
-    let problems = self::problems(&elsewhere(TERMS, GATE));
-    assert!(problems.contains("has nothing to judge by"), "{problems}");
+    let told = problems(&elsewhere(TERMS, GATE));
+    assert!(told.contains("has nothing to judge by"), "{told}");
     let text = format!("{GATE}    admission: {{ first_calls: [/a] }}\n");
-    let problems = self::problems(&elsewhere(ENVOY, &text));
-    assert!(problems.contains("is of the gateway"), "{problems}");
-    let problems = self::problems(&elsewhere(ENVOY, "    gate: {}\n"));
-    assert!(problems.contains("asks nobody"), "{problems}");
+    let told = problems(&elsewhere(ENVOY, &text));
+    assert!(told.contains("is of the gateway"), "{told}");
+    let told = problems(&elsewhere(ENVOY, "    gate: {}\n"));
+    assert!(told.contains("asks nobody"), "{told}");
     let twice = format!("{GATE}admin: {{ listen: '127.0.0.1:9002' }}\n");
-    let problems = self::problems(&elsewhere(ENVOY, &twice));
-    assert!(problems.contains("is taken by"), "{problems}");
+    let told = problems(&elsewhere(ENVOY, &twice));
+    assert!(told.contains("is taken by"), "{told}");
 }
 
 #[test]
@@ -171,6 +171,6 @@ fn a_session_is_known_by_its_certificate_where_a_proxy_tells_it() {
     let by = "    admission: { session: certificate }\n";
     let fleet = only(&elsewhere(ENVOY, &format!("{GATE}{by}")));
     assert_eq!(fleet.session, SessionBy::Certificate);
-    let problems = self::problems(&elsewhere(ENVOY, by));
-    assert!(problems.contains("none asks here"), "{problems}");
+    let told = problems(&elsewhere(ENVOY, by));
+    assert!(told.contains("none asks here"), "{told}");
 }

@@ -20,7 +20,6 @@ use inflight_proto::ext_authz::authorization_server::{Authorization, Authorizati
 use inflight_proto::ext_authz::{CheckRequest, CheckResponse};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tonic::Status;
 use tonic::body::Body;
@@ -28,6 +27,7 @@ use tonic::codegen::Service as _;
 
 use super::question::Question;
 use super::{ExtAuthzConfig, answer};
+use crate::connections::{Activity, Connections, Watched};
 use crate::fleet::Fleet;
 
 /// Connections at the same time: an Envoy has one for each of its threads.
@@ -41,8 +41,6 @@ const RESETS_MAX: usize = 4_096;
 const QUESTION_BYTES_MAX: usize = 1 << 20;
 /// How long a question may take to come in whole.
 const QUESTION_WITHIN: Duration = Duration::from_secs(10);
-/// How long the first bytes of a connection may take; those that say nothing have no place here.
-const HEAD_WITHIN: Duration = Duration::from_secs(10);
 /// An Envoy that is gone without a word is found out after these two, and with it those who wait.
 const PING_EVERY: Duration = Duration::from_secs(20);
 const PING_ANSWERED_WITHIN: Duration = Duration::from_secs(20);
@@ -112,24 +110,25 @@ impl ExtAuthz {
         };
         let service = AuthorizationServer::new(gate).max_decoding_message_size(QUESTION_BYTES_MAX);
         let graceful = GracefulShutdown::new();
-        let mut connections = JoinSet::new();
+        let mut connections = Connections::new(CONNECTIONS_MAX);
         let mut stop = pin!(stop);
         loop {
-            let has_room = connections.len() < CONNECTIONS_MAX;
             tokio::select! {
                 () = &mut stop => break,
-                Some(_) = connections.join_next() => {}
-                stream = accept(&self.listener), if has_room => {
+                Some(()) = connections.ended() => {}
+                (stream, peer) = accept(&self.listener) => {
+                    let activity = Activity::new();
+                    let stream = Watched::new(stream, Arc::clone(&activity));
                     let service = service.clone();
-                    let watcher = graceful.watcher();
-                    connections.spawn(async move {
-                        if !speaks(&stream).await {
-                            return;
-                        }
-                        let answer = service_fn(move |request| answer(service.clone(), request));
-                        let connection = protocol().serve_connection(TokioIo::new(stream), answer);
-                        if let Err(error) = watcher.watch(connection).await {
-                            tracing::debug!(%error, "a connection of Envoy ended early");
+                    let answer = service_fn(move |request| answer(service.clone(), request));
+                    let connection = protocol().serve_connection(TokioIo::new(stream), answer);
+                    let connection = graceful.watch(connection);
+                    connections.add(peer.ip(), Arc::clone(&activity), async move {
+                        tokio::select! {
+                            served = connection => if let Err(error) = served {
+                                tracing::debug!(%error, "a connection of Envoy ended early");
+                            },
+                            () = activity.is_over() => {}
                         }
                     });
                 }
@@ -140,7 +139,7 @@ impl ExtAuthz {
         if timeout(STOP_GRACE, graceful.shutdown()).await.is_err() {
             tracing::warn!("connections of Envoy were cut that did not end by themselves");
         }
-        connections.shutdown().await;
+        connections.cut().await;
     }
 }
 
@@ -198,13 +197,13 @@ fn protocol() -> http2::Builder<TokioExecutor> {
 }
 
 /// Waits for the next connection. A failed accept is not the end: it is tried again.
-async fn accept(listener: &TcpListener) -> TcpStream {
+async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => {
+            Ok((stream, peer)) => {
                 // Without it answers come a little later.
                 stream.set_nodelay(true).ok();
-                return stream;
+                return (stream, peer);
             }
             Err(error) => {
                 tracing::warn!(%error, "a connection of Envoy could not be accepted");
@@ -212,10 +211,4 @@ async fn accept(listener: &TcpListener) -> TcpStream {
             }
         }
     }
-}
-
-/// Waits for a connection's first byte.
-async fn speaks(stream: &TcpStream) -> bool {
-    let mut first = [0];
-    matches!(timeout(HEAD_WITHIN, stream.peek(&mut first)).await, Ok(Ok(count)) if count > 0)
 }
