@@ -157,6 +157,7 @@ fn occupied(required: f64) -> Finding {
         executing: None,
         replicas: 1.0,
         required,
+        filled: None,
         threshold: 2.0,
         want: Replicas::new(1),
         filled: None,
