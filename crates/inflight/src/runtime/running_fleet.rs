@@ -1,5 +1,6 @@
 //! One fleet that runs: its parts, started by one function and ended in order by another.
 
+mod fixed;
 mod gate;
 mod replicas;
 
@@ -38,30 +39,6 @@ use replicas::RunningReplicas;
 
 /// Orders that a control loop may lag behind; whoever gives one waits when it is full.
 const ORDERS_WAITING: usize = 16;
-
-/// Why a change is refused that would make the fleet another.
-const CANNOT_CHANGE: &str = "cannot change from or to `process` while the fleet runs: its replicas \
-    would belong to nobody; restart inflight, or give the fleet another name";
-
-/// Why a change is refused that would leave nobody knowing how large the fleet is.
-const KEDA_CANNOT_CHANGE: &str = "cannot change from or to `keda` while the fleet runs: whoever \
-    sizes it then would not know how large it is; restart inflight, or give the fleet another name";
-
-/// Why a change is refused of what becomes of the replicas at our end.
-const ON_EXIT_CANNOT_CHANGE: &str = "cannot change while the fleet runs: its replicas were started \
-    to end with us, or not to; restart inflight, or give the fleet another name";
-/// Why a change is refused that would leave replicas to nobody's judgement, or to a new one's.
-const HEALTH_CANNOT_CHANGE: &str = "cannot be switched on or off while the fleet runs: restart \
-    inflight, or give the fleet another name";
-
-/// Why a change is refused of whether Envoys ask.
-const GATE_CANNOT_CHANGE: &str = "cannot come or go while the fleet runs: Envoys would ask nobody; \
-    restart inflight, or give the fleet another name";
-
-/// Why a change is refused of who measures the load.
-const SOURCE_CANNOT_CHANGE: &str = "cannot gain or lose its `gateway`, nor change from or to another \
-    kind of source, nor `inflight` or the models that are read by it, while the fleet runs: restart inflight, or give the fleet another \
-    name";
 
 /// A fleet that is ready to be started: nothing about it can fail any more.
 pub(super) struct Prepared {
@@ -304,27 +281,7 @@ impl RunningFleet {
     /// listened on.
     pub(super) fn plan(&self, config: FleetConfig) -> anyhow::Result<Option<Change>> {
         let told = Told::new(&config, &self.told.rows)?;
-        if told.process.is_some() != self.told.process.is_some() {
-            anyhow::bail!("`target` {CANNOT_CHANGE}");
-        }
-        if told.external.is_some() != self.told.external.is_some() {
-            anyhow::bail!("fleet {}: `target` {KEDA_CANNOT_CHANGE}", config.name);
-        }
-        if told.keeps() != self.told.keeps() {
-            anyhow::bail!("`target.process.on_exit` {ON_EXIT_CANNOT_CHANGE}");
-        }
-        if told.health.is_some() != self.told.health.is_some() {
-            anyhow::bail!("`health` {HEALTH_CANNOT_CHANGE}");
-        }
-        if told.gateway.is_some() != self.told.gateway.is_some()
-            || told.peers != self.told.peers
-            || told.measured.is_some() != self.told.measured.is_some()
-        {
-            anyhow::bail!("`source` {SOURCE_CANNOT_CHANGE}");
-        }
-        if told.ext_authz.is_some() != self.told.ext_authz.is_some() {
-            anyhow::bail!("`gate` {GATE_CANNOT_CHANGE}");
-        }
+        fixed::check(&told, &self.told)?;
         let listen = |told: &Told| told.gateway.as_ref().map(|gateway| gateway.listen);
         let is_elsewhere = listen(&told) != listen(&self.told);
         let asked_at = |told: &Told| told.ext_authz.as_ref().map(|gate| gate.listen);
