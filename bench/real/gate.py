@@ -266,7 +266,8 @@ def cost():
         envoy = stack.enter_context(Envoy(gate))
         envoy.serve([triton])
         wait(lambda: envoy.healthy == 1, 10, "Envoy has a replica")
-        product = stack.enter_context(Product(fleet(gate, envoy, [triton.metrics], maximum=2)))
+        product = stack.enter_context(
+            Product(fleet(gate, envoy, [triton.metrics], maximum=2, admission="threshold: 1000")))
 
         def cpu(pid):
             """Seconds, user and system."""

@@ -160,7 +160,6 @@ fn occupied(required: f64) -> Finding {
         filled: None,
         threshold: 2.0,
         want: Replicas::new(1),
-        filled: None,
     })
 }
 
