@@ -1,5 +1,6 @@
 //! Measuring: exact counting, windows over what was counted, and what is unknown.
 
+mod answers;
 mod estimate;
 mod freshness;
 mod in_flight;
@@ -10,6 +11,7 @@ mod sum;
 mod tracked;
 mod window;
 
+pub use answers::{Answer, Answered, Answers};
 pub use estimate::{ESTIMATE_WINDOW, Estimate};
 pub use freshness::{Estimator, Missing, Term};
 pub use in_flight::InFlight;

@@ -7,6 +7,8 @@ mod demo;
 pub mod explain;
 mod load;
 mod output;
+mod render;
+mod replay;
 pub mod run;
 mod simulate;
 pub mod status;
@@ -38,10 +40,14 @@ enum Command {
     Run(run::RunArgs),
     /// Says what is wrong with a configuration, or what it would run.
     Check(check::CheckArgs),
+    /// Prints configuration for other systems: queries, KEDA's objects, rules, a dashboard.
+    Render(render::RenderArgs),
     /// Shows the fleets of a running instance.
     Status(status::StatusArgs),
     /// Runs scenarios under policies in virtual time and compares them.
     Simulate(simulate::SimulateArgs),
+    /// Decides again what a journal has recorded, and prints the differences.
+    Replay(replay::ReplayArgs),
     /// Says why a fleet of a running instance has its size, and what would change it.
     Explain(explain::ExplainArgs),
     /// Sends a closed-loop load, for the scripts in `bench/seen`.
@@ -68,8 +74,10 @@ pub fn main() -> ExitCode {
         Command::Demo(args) => demo::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::Render(args) => render::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Simulate(args) => simulate::run(&args),
+        Command::Replay(args) => replay::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Load(args) => load::run(&args),
     }

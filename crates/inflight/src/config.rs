@@ -3,10 +3,12 @@
 //! What cannot work is not built: whoever holds a [`Config`] need not check it again. The parts of
 //! the shell take their own settings from it; none of them reads the file.
 
+mod chart;
 mod document;
 mod error;
 mod gate;
 mod measured;
+mod query;
 mod raw;
 mod reference;
 mod resolve;
@@ -27,12 +29,14 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue};
 use inflight_core::{Bytes, Replicas, Slots};
 
+pub use chart::{ChartAdvice, chart_advice};
 pub use error::{ConfigError, Located, Place, Problem};
 pub use gate::{ExtAuthzSettings, GateMode, OnFailure, SessionBy};
 pub use measured::{
     CustomExecuting, CustomSettings, EnvoyEstimator, EnvoySettings, MeasuredSettings, PageUrl,
     PagesSettings, PrometheusSettings, Queries, ServerKind, ServersSettings,
 };
+pub use query::query_spans;
 pub use reference::reference_page;
 pub use setting::Network;
 pub use surroundings::{NoSecret, Surroundings, read_secret};

@@ -15,6 +15,8 @@ pub mod gateway;
 pub mod lines;
 pub mod ports;
 pub mod probe;
+pub mod render;
+pub mod replay;
 pub mod retry;
 pub mod runtime;
 pub mod serve;

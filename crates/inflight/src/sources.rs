@@ -11,11 +11,13 @@ mod follow;
 pub mod measured;
 mod page;
 pub mod peers;
+mod prometheus;
 pub mod servers;
 pub mod text_format;
 
 pub use measured::{MeasuredConfig, MeasuredSource};
 pub use peers::{PeerSource, PeersConfig};
+pub use prometheus::PrometheusSource;
 
 /// No count or time of requests is larger; a gauge that fell below zero reads as 2^64.
 const COUNT_MAX: f64 = 1e18;

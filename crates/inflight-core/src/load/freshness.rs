@@ -30,6 +30,10 @@ pub enum Missing {
     },
     /// It was not a finite, non-negative number.
     NotANumber,
+    /// The answer to a query had no row.
+    NoRow,
+    /// The answer to a query had several rows.
+    SeveralRows,
 }
 
 /// A value of an observation, or the reason why there is none.
@@ -102,6 +106,8 @@ impl fmt::Display for Missing {
             Self::NeverRead => f.write_str("never read"),
             Self::Stale { age } => write!(f, "{:.0} s old", age.as_secs_f64()),
             Self::NotANumber => f.write_str("not a finite, non-negative number"),
+            Self::NoRow => f.write_str("the answer is empty"),
+            Self::SeveralRows => f.write_str("the answer has several rows"),
         }
     }
 }

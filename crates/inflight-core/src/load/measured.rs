@@ -152,7 +152,7 @@ impl Measured {
 }
 
 impl Patience {
-    fn standing(self, now: Timestamp, read_at: Option<Timestamp>) -> Standing {
+    pub(super) fn standing(self, now: Timestamp, read_at: Option<Timestamp>) -> Standing {
         match read_at.map(|at| now.since(at)) {
             Some(age) if age <= self.late => Standing::Read,
             Some(age) if age <= self.stale => Standing::Held,

@@ -6,14 +6,18 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use super::freshness::Missing;
 use crate::time::Timestamp;
 
-/// A horizon is kept in at most this many points (and three more); readings that come closer
+/// A horizon is kept in at most this many points ([`POINTS_MAX`] in all); readings that come closer
 /// together replace the newest. At the default horizon of 300 s that is a point each 1.2 s, under
 /// the tick of 2 s.
 const POINTS: u32 = 256;
 
-/// No total grows past this, so that differences of totals stay finite.
+/// One before the horizon, and the newest two may crowd.
+const POINTS_MAX: usize = POINTS as usize + 3;
+
+/// No total grows past this, and no maximum, so that differences of totals stay finite.
 const TOTAL_MAX: f64 = 1e300;
 
 /// No mean is larger than this: far more than any fleet serves, and small enough that products of
@@ -32,6 +36,8 @@ pub(super) struct Series {
     cumulative: Option<f64>,
     /// The level at the newest point, where the source offers one.
     level: Option<f64>,
+    /// Whether levels are means of the time before them.
+    is_of_means: bool,
 }
 
 /// A running total as it leaves one process for another.
@@ -43,6 +49,8 @@ pub struct PastSeries {
     pub cumulative: Option<f64>,
     /// The level at the newest point.
     pub level: Option<f64>,
+    /// Why the latest reading was missing, if it was.
+    pub missing: Option<Missing>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -58,6 +66,7 @@ impl Series {
             horizon,
             cumulative: None,
             level: None,
+            is_of_means: false,
         }
     }
 
@@ -67,6 +76,7 @@ impl Series {
             points: export(&self.points),
             cumulative: self.cumulative,
             level: self.level,
+            missing: None,
         }
     }
 
@@ -115,6 +125,26 @@ impl Series {
         growth
     }
 
+    /// Takes a level that is itself the mean of the time up to `at`: it stands for all of the time
+    /// since the newest reading, and the first one for the time before it.
+    pub(super) fn record_mean(&mut self, at: Timestamp, mean: f64) -> f64 {
+        let newest = self.points.back().copied();
+        if newest.is_some_and(|newest| at <= newest.at) {
+            return 0.0;
+        }
+        self.is_of_means = true;
+        self.cumulative = None;
+        self.level = Some(mean);
+        let Some(newest) = newest else {
+            self.points.push_back(Point { at, value: 0.0 });
+            return 0.0;
+        };
+        let growth = mean * at.since(newest.at).as_secs_f64();
+        let value = (newest.value + growth).min(TOTAL_MAX);
+        push(&mut self.points, self.horizon, Point { at, value });
+        growth
+    }
+
     /// Returns when the newest reading was true.
     pub(super) fn newest(&self) -> Option<Timestamp> {
         self.points.back().map(|point| point.at)
@@ -127,12 +157,27 @@ impl Series {
 
     /// Returns the mean growth per second between two points before the newest reading.
     pub(super) fn mean_between(&self, from_ago: Duration, to_ago: Duration) -> f64 {
+        if self.is_of_means && to_ago.is_zero() {
+            return self.mean_of_means(from_ago);
+        }
         let seconds = from_ago.saturating_sub(to_ago).as_secs_f64();
         if seconds > 0.0 {
             (self.growth(from_ago, to_ago) / seconds).min(MEAN_MAX)
         } else {
             0.0
         }
+    }
+
+    /// Returns the mean over the window, or over as much of it as was read.
+    fn mean_of_means(&self, window: Duration) -> f64 {
+        let (Some(first), Some(newest)) = (self.points.front(), self.points.back()) else {
+            return 0.0;
+        };
+        let window = window.min(newest.at.since(first.at));
+        if window.is_zero() {
+            return self.level.unwrap_or(0.0).min(MEAN_MAX);
+        }
+        (self.growth(window, Duration::ZERO) / window.as_secs_f64()).min(MEAN_MAX)
     }
 
     /// Returns by how much the total grew between two points before the newest reading.
@@ -197,6 +242,7 @@ impl Maxima {
 
     /// Takes the largest value since the previous reading.
     pub(super) fn record(&mut self, at: Timestamp, largest: f64) {
+        let largest = largest.min(TOTAL_MAX);
         let mut value = largest;
         if let Some(newest) = self.points.back_mut() {
             if at <= newest.at {
@@ -237,7 +283,7 @@ fn export(points: &VecDeque<Point>) -> Vec<(Timestamp, f64)> {
 
 /// Takes the newest points that are in order, past, and numbers.
 fn restore(now: Timestamp, past: &[(Timestamp, f64)]) -> VecDeque<Point> {
-    let most = past.len().saturating_sub(POINTS as usize + 1);
+    let most = past.len().saturating_sub(POINTS_MAX);
     let mut points: VecDeque<Point> = VecDeque::new();
     for &(at, value) in past.iter().skip(most) {
         let follows = points.back().is_none_or(|newest| newest.at < at);
@@ -272,7 +318,7 @@ fn push(points: &mut VecDeque<Point>, horizon: Duration, point: Point) {
     while points.get(1).is_some_and(|second| second.at <= start) {
         points.pop_front();
     }
-    invariant!("a series is bounded", points.len() <= POINTS as usize + 3);
+    invariant!("a series is bounded", points.len() <= POINTS_MAX);
 }
 
 #[cfg(test)]

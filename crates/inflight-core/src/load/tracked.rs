@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::freshness::{Missing, Term};
+use super::freshness::{Estimator, Missing, Term};
 use super::observation::Level;
 use super::series::Series;
 use crate::time::Timestamp;
@@ -49,7 +49,17 @@ impl Leveled {
             }
         };
         self.integral.missing = None;
-        self.integral.series.record(at, cumulative, held)
+        match (cumulative, level.now) {
+            (
+                None,
+                Term::Known {
+                    value,
+                    estimator: Estimator::Query,
+                    ..
+                },
+            ) => self.integral.series.record_mean(at, value.get()),
+            (Some(_) | None, _) => self.integral.series.record(at, cumulative, held),
+        }
     }
 }
 
@@ -79,7 +89,18 @@ impl Tracked {
         match checked(now, term) {
             Ok((at, value)) => {
                 self.missing = None;
-                self.series.record(at, None, Some(value));
+                let is_mean = matches!(
+                    term,
+                    Term::Known {
+                        estimator: Estimator::Query,
+                        ..
+                    }
+                );
+                if is_mean {
+                    self.series.record_mean(at, value);
+                } else {
+                    self.series.record(at, None, Some(value));
+                }
             }
             Err(missing) => self.missing = Some(missing),
         }

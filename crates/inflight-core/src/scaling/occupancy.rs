@@ -231,8 +231,11 @@ pub fn required(
         Ok(executing) if executing.is_finite() => {
             Required::Known(in_flight / (executing / replicas).max(1.0))
         }
-        Ok(_) | Err(Missing::NotANumber) => unknown(Quantity::Executing, Missing::NotANumber),
-        Err(Missing::NotOffered | Missing::NeverRead | Missing::Stale { .. }) => {
+        Ok(_) => unknown(Quantity::Executing, Missing::NotANumber),
+        Err(missing @ (Missing::NotANumber | Missing::SeveralRows)) => {
+            unknown(Quantity::Executing, missing)
+        }
+        Err(Missing::NotOffered | Missing::NeverRead | Missing::Stale { .. } | Missing::NoRow) => {
             Required::Degraded(in_flight)
         }
     }

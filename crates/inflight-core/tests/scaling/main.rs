@@ -10,7 +10,11 @@ mod golden;
 #[cfg(test)]
 mod measured;
 #[cfg(test)]
+mod metric;
+#[cfg(test)]
 mod must_hold;
+#[cfg(test)]
+mod partial;
 #[cfg(test)]
 mod properties;
 #[cfg(test)]

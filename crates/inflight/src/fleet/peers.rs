@@ -8,8 +8,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use inflight_core::load::{
-    Counted, InstanceId, Measured, MeasuredBy, Observation, PeerId, PeerView, ProxyReading,
-    ServerReading, Standing, Sum, Term,
+    Answer, Answers, Counted, InstanceId, Measured, MeasuredBy, Observation, Patience, PeerId,
+    PeerView, ProxyReading, ServerReading, Standing, Sum, Term,
 };
 use inflight_core::{Occupancy, Replicas, Timestamp};
 
@@ -35,15 +35,20 @@ pub enum PeerKind {
     Vllm,
     /// The same, by configured names.
     Custom,
+    /// A monitoring system that is asked queries.
+    Prometheus,
 }
 
 /// Who makes one reading of many.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "there is one for each fleet")]
 enum Join {
     /// Adds up what instances counted; `instance` is ours.
     Sum { instance: InstanceId, sum: Sum },
     /// Joins what proxies and servers tell.
     Measured(Measured),
+    /// Keeps the latest answers of queries.
+    Answers(Answers),
 }
 
 #[derive(Debug)]
@@ -106,6 +111,13 @@ impl Peers {
         Self::join(Join::Measured(Measured::new(by)))
     }
 
+    /// Builds a monitoring system that is asked queries and answered none; how long it may be
+    /// silent.
+    #[must_use]
+    pub const fn queried(patience: Patience) -> Self {
+        Self::join(Join::Answers(Answers::new(patience)))
+    }
+
     const fn join(join: Join) -> Self {
         Self {
             state: Mutex::new(State {
@@ -132,6 +144,7 @@ impl Peers {
             (Join::Sum { sum, .. }, _) => sum.add_peer(id),
             (Join::Measured(measured), PeerKind::Envoy) => measured.add_proxy(id),
             (Join::Measured(measured), _) => measured.add_server(id),
+            (Join::Answers(answers), _) => answers.set_peer(Some(id)),
         }
         let row = Row {
             kind,
@@ -149,6 +162,7 @@ impl Peers {
         match &mut state.join {
             Join::Sum { sum, .. } => sum.remove_peer(peer),
             Join::Measured(measured) => measured.remove_peer(peer),
+            Join::Answers(answers) => answers.set_peer(None),
         }
         state.rows.remove(&peer);
     }
@@ -179,11 +193,22 @@ impl Peers {
         self.on_measured(peer, |measured| measured.on_server(at, peer, reading))
     }
 
+    /// Takes what queries were answered with at `at`.
+    pub fn on_answer(&self, at: Timestamp, peer: PeerId, answer: Answer) {
+        let mut state = self.lock();
+        if let Join::Answers(answers) = &mut state.join {
+            answers.on_answer(at, answer);
+        }
+        if let Some(row) = state.rows.get_mut(&peer) {
+            row.failure = None;
+        }
+    }
+
     fn on_measured(&self, peer: PeerId, take: impl FnOnce(&mut Measured) -> bool) -> bool {
         let mut state = self.lock();
         let is_taken = match &mut state.join {
             Join::Measured(measured) => take(measured),
-            Join::Sum { .. } => true,
+            Join::Sum { .. } | Join::Answers(_) => true,
         };
         if is_taken && let Some(row) = state.rows.get_mut(&peer) {
             row.failure = None;
@@ -216,6 +241,7 @@ impl Peers {
                 view: match &state.join {
                     Join::Sum { sum, .. } => sum.peer(now, id),
                     Join::Measured(measured) => measured.peer(now, id),
+                    Join::Answers(answers) => answers.peer(now, id),
                 }?,
                 failure: row.failure.clone(),
             })
@@ -264,6 +290,7 @@ impl Peers {
         match &state.join {
             Join::Sum { .. } => state.rows.values().any(|row| row.queued > 0.0),
             Join::Measured(measured) => measured.has_load(),
+            Join::Answers(answers) => answers.has_load(),
         }
     }
 
@@ -281,6 +308,7 @@ impl Peers {
         let observation = match &mut state.join {
             Join::Sum { instance, sum } => sum.observe(now, own.map(|own| (*instance, own))),
             Join::Measured(measured) => measured.observe(now),
+            Join::Answers(answers) => answers.observe(now),
         };
         state.summed = state.summed(now, &observation);
         state.ready = observation.replicas.ready().known();
@@ -306,6 +334,10 @@ impl State {
             PeerKind::Instance => load.arrivals,
             PeerKind::Envoy => load.in_flight.integral,
             PeerKind::Triton | PeerKind::Vllm | PeerKind::Custom => load.executing.integral,
+            PeerKind::Prometheus => match observation.metric {
+                metric @ Term::Known { .. } => metric,
+                Term::Unknown(_) => load.in_flight.now.map(Occupancy::get),
+            },
         };
         let mut summed: Vec<(PeerKind, Timestamp)> = Vec::new();
         for kind in kinds {
@@ -348,6 +380,7 @@ impl PeerKind {
             Self::Triton => "triton",
             Self::Vllm => "vllm",
             Self::Custom => "custom",
+            Self::Prometheus => "prometheus",
         }
     }
 }

@@ -24,14 +24,14 @@ use super::part::Part;
 use super::snapshot::PastFleet;
 use super::wiring;
 use crate::clock::Clock;
-use crate::config::{Endpoints, FleetConfig, Target};
+use crate::config::{Endpoints, FleetConfig, PrometheusSettings, Target};
 use crate::control::Control;
 use crate::endpoints::{self, HealthSettings};
 use crate::fleet::{Board, Checks, External, Fleet, Member, Peers};
 use crate::gates::ext_authz::ExtAuthzConfig;
 use crate::gateway::{Gateway, GatewayConfig, SessionBy};
 use crate::ports::{FleetSettings, Order};
-use crate::sources::{MeasuredConfig, MeasuredSource, PeerSource, PeersConfig};
+use crate::sources::{MeasuredConfig, MeasuredSource, PeerSource, PeersConfig, PrometheusSource};
 use crate::story::Story;
 use crate::targets::process::{Orphan, ProcessConfig, ProcessHost};
 use gate::{BoundGate, RunningGate, checks};
@@ -87,6 +87,8 @@ struct Told {
     ext_authz: Option<ExtAuthzConfig>,
     /// What measures it beside gateways.
     measured: Option<MeasuredConfig>,
+    /// What is asked queries about it.
+    queried: Option<PrometheusSettings>,
     process: Option<ProcessConfig>,
     /// What an autoscaler outside is told.
     external: Option<External>,
@@ -126,7 +128,8 @@ impl Told {
                 .map(|settings| wiring::gateway(config, settings, &rows)),
             peers: wiring::peers(config),
             ext_authz: wiring::ext_authz(config),
-            measured: wiring::measured(config)?,
+            measured: wiring::measured(config),
+            queried: wiring::queried(config),
             process: match &config.target {
                 Target::Process(settings) => Some(wiring::process(config, settings)?),
                 Target::Advise | Target::Keda { .. } => None,
@@ -221,9 +224,12 @@ impl RunningFleet {
         if past.is_none() || told.has_sessions_of_connections() {
             gate.on_restart(now);
         }
-        let peers = match &told.measured {
-            Some(measured) => Some(Peers::measured(measured.measured_by())),
-            None => (told.peers.as_ref()).map(|_| Peers::new(instance, config.models.len())),
+        let peers = match (&told.measured, &told.queried) {
+            (Some(measured), _) => Some(Peers::measured(measured.measured_by())),
+            (None, Some(queried)) => Some(Peers::queried(wiring::patience(queried))),
+            (None, None) => {
+                (told.peers.as_ref()).map(|_| Peers::new(instance, config.models.len()))
+            }
         };
         let fleet = Fleet::with_sources(
             &config.name,
@@ -248,13 +254,11 @@ impl RunningFleet {
         };
         let (replicas, link) = RunningReplicas::start(&fleet, &told, orphans, host);
         let scaling = told.control.scaling.clone();
-        story.started(&config.name, now, &scaling, current, past.is_some());
+        let known = past.as_ref().map(|past| &past.scaler);
+        story.started(&config.name, now, &scaling, current, known);
         let mut scaler = Scaler::new(scaling, now, current);
-        if told.external.is_some() {
-            scaler = scaler.sized_elsewhere();
-        }
-        if let Some(past) = &past {
-            scaler.restore(now, &past.scaler);
+        if let Some(known) = known {
+            scaler.restore(now, known);
         }
         let mut control = Control::new(Arc::clone(&fleet), scaler, link, story.clone());
         if is_shared {
@@ -550,6 +554,10 @@ fn start_source(fleet: &Arc<Fleet>, told: &Told) -> Option<Part> {
     let name = "a source";
     if let Some(measured) = told.measured.clone() {
         let source = MeasuredSource::new(Arc::clone(fleet), measured);
+        return Some(Part::start(name, |stop| source.run(stop)));
+    }
+    if let Some(queried) = told.queried.clone() {
+        let source = PrometheusSource::new(Arc::clone(fleet), queried);
         return Some(Part::start(name, |stop| source.run(stop)));
     }
     let source = PeerSource::new(Arc::clone(fleet), told.peers.clone()?);

@@ -6,6 +6,7 @@ use inflight_core::admission::{
     AdmissionConfig, AdmissionScope, CheckConfig, CheckMode, GateConfig, HealthConfig, ModelConfig,
     OnUnknown, QueueBounds, When,
 };
+use inflight_core::load::Patience;
 use inflight_core::scaling::{
     Bounds, ConcurrencyConfig, DownWindow, Measure, MetricConfig, MetricKind, OccupancyConfig,
     Policy, ScalingConfig, StaffingConfig, StepLimit, Tolerance,
@@ -14,7 +15,8 @@ use inflight_core::scaling::{
 use super::model_rows::ModelRows;
 use crate::config::{
     self, AdmissionSettings, CloseWhen, Endpoints, FleetConfig, GateMode, GatewaySettings,
-    MeasuredSettings, OnFailure, PolicySettings, ServerKind, StaffingProfile, StepSettings, Target,
+    MeasuredSettings, OnFailure, PolicySettings, PrometheusSettings, ServerKind, StaffingProfile,
+    StepSettings, Target,
 };
 use crate::endpoints::{self, Comings, Family, HealthSettings};
 use crate::fleet::External;
@@ -41,6 +43,8 @@ const BURST_PART: u32 = 10;
 const BURST_WINDOW_MIN: Duration = Duration::from_secs(1);
 /// How old a reading may be: many ticks, so that a slow moment of ours is no unknown load.
 const FRESHNESS: Duration = Duration::from_secs(30);
+/// Answers to queries that may be missed before the last one is late, or stale.
+const LATE_ANSWERS: u32 = 3;
 
 /// Returns what a fleet's gate takes.
 fn gate(fleet: &FleetConfig, rows: &ModelRows) -> GateConfig {
@@ -179,9 +183,9 @@ pub(super) fn peers(fleet: &FleetConfig) -> Option<PeersConfig> {
 }
 
 /// Returns what measures a fleet beside gateways, if anything does.
-pub(super) fn measured(fleet: &FleetConfig) -> anyhow::Result<Option<MeasuredConfig>> {
-    Ok(match fleet.measured.clone() {
-        None => None,
+pub(super) fn measured(fleet: &FleetConfig) -> Option<MeasuredConfig> {
+    match fleet.measured.clone() {
+        None | Some(MeasuredSettings::Prometheus(_)) => None,
         Some(MeasuredSettings::Envoy(envoy)) => Some(MeasuredConfig {
             servers: envoy.backend.clone(),
             envoy: Some(envoy),
@@ -190,10 +194,29 @@ pub(super) fn measured(fleet: &FleetConfig) -> anyhow::Result<Option<MeasuredCon
             envoy: None,
             servers,
         }),
-        Some(MeasuredSettings::Prometheus(_)) => {
-            anyhow::bail!("fleet {}: source `prometheus` is not built yet", fleet.name)
-        }
-    })
+    }
+}
+
+/// Returns what is asked queries about a fleet, if anything is.
+pub(super) fn queried(fleet: &FleetConfig) -> Option<PrometheusSettings> {
+    match fleet.measured.clone()? {
+        MeasuredSettings::Prometheus(settings) => Some(settings),
+        MeasuredSettings::Envoy(_) | MeasuredSettings::Vllm(_) => None,
+    }
+}
+
+/// Returns how long what is asked queries may be silent.
+pub(super) fn patience(settings: &PrometheusSettings) -> Patience {
+    let late = settings.every * LATE_ANSWERS;
+    Patience {
+        late: late.min(FRESHNESS).max(settings.every + settings.timeout),
+        stale: FRESHNESS.max(late),
+    }
+}
+
+/// Returns how old a reading may be.
+fn freshness(fleet: &FleetConfig) -> Duration {
+    queried(fleet).map_or(FRESHNESS, |settings| patience(&settings).stale)
 }
 
 /// Returns what a fleet's control loop keeps.
@@ -203,6 +226,14 @@ pub(super) fn settings(fleet: &FleetConfig, rows: &ModelRows) -> anyhow::Result<
         checks: checks(fleet),
         scaling: scaling(fleet, rows)?,
     })
+}
+
+/// Returns how a fleet would be sized that was started with this configuration.
+///
+/// # Errors
+/// A setting is impossible.
+pub fn sizing(fleet: &FleetConfig) -> anyhow::Result<ScalingConfig> {
+    scaling(fleet, &ModelRows::default().with(&fleet.models)?)
 }
 
 fn scaling(fleet: &FleetConfig, rows: &ModelRows) -> anyhow::Result<ScalingConfig> {
@@ -253,7 +284,8 @@ fn scaling(fleet: &FleetConfig, rows: &ModelRows) -> anyhow::Result<ScalingConfi
         idle_grace: settings.idle_grace,
         unknown_hold: settings.unknown_hold,
         unknown_fallback: settings.unknown_fallback,
-        freshness: FRESHNESS,
+        is_sized_elsewhere: matches!(fleet.target, Target::Keda { .. }),
+        freshness: freshness(fleet),
         slots: rows.slots(),
     })
 }

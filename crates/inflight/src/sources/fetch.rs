@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode, header};
-use http_body_util::{BodyExt as _, Empty};
+use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
@@ -22,6 +22,10 @@ use crate::clock::Clock;
 
 /// The largest page: a hundred times that of a large proxy.
 const PAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// The largest answer to a form: one number, or a word why not.
+const ANSWER_BYTES_MAX: usize = 1024 * 1024;
+/// How a form is spelled.
+const FORM: &str = "application/x-www-form-urlencoded";
 /// An answer's head, for which the connection keeps a buffer.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 /// The text format first: everybody has it, and it is what the readings were made with.
@@ -49,8 +53,8 @@ pub enum FetchError {
     #[error("the answer is encoded, which was not asked for")]
     Encoded,
     /// A page without end.
-    #[error("the page is larger than {PAGE_BYTES_MAX} bytes")]
-    TooLarge,
+    #[error("the answer is larger than {0} bytes")]
+    TooLarge(usize),
     /// A page that is cut, or none.
     #[error("no metric page: {0}")]
     Text(#[from] TextError),
@@ -80,7 +84,7 @@ pub struct Client {
 /// A connection, which ends with its handle.
 #[derive(Debug)]
 struct Connection {
-    sender: SendRequest<Empty<Bytes>>,
+    sender: SendRequest<Full<Bytes>>,
     driver: JoinHandle<()>,
 }
 
@@ -109,40 +113,58 @@ impl Client {
         &mut self,
         on_sample: impl FnMut(&Sample<'_>),
     ) -> Result<Timestamp, FetchError> {
-        let limit = self.config.timeout;
-        // A connection on which something went wrong goes down with the attempt.
-        let kept = self.kept.take();
-        let (connection, at) = timeout(limit, self.attempt(kept, on_sample))
-            .await
-            .map_err(|_| FetchError::Deadline(limit))??;
-        self.kept = Some(connection);
+        let is_marked = self.config.is_marked;
+        let read = async |response| read(response, is_marked, on_sample).await;
+        let (at, ()) = self.within_time(None, read).await?;
         Ok(at)
     }
 
-    async fn attempt(
+    /// Asks with a form and returns the answer whatever its status, with the moment as above.
+    ///
+    /// # Errors
+    /// The answer could not be had whole.
+    pub async fn post(
+        &mut self,
+        form: String,
+    ) -> Result<(Timestamp, StatusCode, Vec<u8>), FetchError> {
+        let (at, (status, body)) = self.within_time(Some(form.into()), read_form).await?;
+        Ok((at, status, body))
+    }
+
+    /// Asks and reads within the one deadline. A connection on which something went wrong goes down
+    /// with the attempt.
+    async fn within_time<T>(
+        &mut self,
+        form: Option<Bytes>,
+        read: impl AsyncFnOnce(Response<Incoming>) -> Result<T, FetchError>,
+    ) -> Result<(Timestamp, T), FetchError> {
+        let limit = self.config.timeout;
+        let kept = self.kept.take();
+        let attempt = async {
+            let (connection, response, at) = self.answer(kept, form).await?;
+            Ok::<_, FetchError>((connection, at, read(response).await?))
+        };
+        let (connection, at, answer) = timeout(limit, attempt)
+            .await
+            .map_err(|_| FetchError::Deadline(limit))??;
+        self.kept = Some(connection);
+        Ok((at, answer))
+    }
+
+    async fn answer(
         &self,
         kept: Option<Connection>,
-        on_sample: impl FnMut(&Sample<'_>),
-    ) -> Result<(Connection, Timestamp), FetchError> {
-        let mut answered = None;
+        form: Option<Bytes>,
+    ) -> Result<(Connection, Response<Incoming>, Timestamp), FetchError> {
         if let Some(mut connection) = kept {
             // The other side may have closed it since; then nothing was answered.
-            answered = self
-                .ask(&mut connection)
-                .await
-                .ok()
-                .map(|answer| (connection, answer));
-        }
-        let (connection, (response, at)) = match answered {
-            Some(answered) => answered,
-            None => {
-                let mut connection = self.connect().await?;
-                let answer = self.ask(&mut connection).await?;
-                (connection, answer)
+            if let Ok((response, at)) = self.ask(&mut connection, form.clone()).await {
+                return Ok((connection, response, at));
             }
-        };
-        read(response, self.config.is_marked, on_sample).await?;
-        Ok((connection, at))
+        }
+        let mut connection = self.connect().await?;
+        let (response, at) = self.ask(&mut connection, form).await?;
+        Ok((connection, response, at))
     }
 
     async fn connect(&self) -> Result<Connection, FetchError> {
@@ -162,12 +184,18 @@ impl Client {
     async fn ask(
         &self,
         connection: &mut Connection,
+        form: Option<Bytes>,
     ) -> Result<(Response<Incoming>, Timestamp), FetchError> {
-        let request = Request::get(&self.config.path)
+        let request = match form {
+            None => Request::get(&self.config.path).header(header::ACCEPT, ACCEPT),
+            Some(_) => Request::post(&self.config.path)
+                .header(header::ACCEPT, "application/json")
+                .header(header::CONTENT_TYPE, FORM),
+        };
+        let request = request
             .header(header::HOST, &self.config.authority)
-            .header(header::ACCEPT, ACCEPT)
             .header(header::USER_AGENT, "inflight")
-            .body(Empty::new())?;
+            .body(Full::new(form.unwrap_or_default()))?;
         connection.sender.ready().await?;
         let asked_at = self.clock.now();
         let response = connection.sender.send_request(request).await?;
@@ -182,6 +210,32 @@ impl Drop for Connection {
     }
 }
 
+/// Reads an answer to a form whole, within a bound.
+async fn read_form(response: Response<Incoming>) -> Result<(StatusCode, Vec<u8>), FetchError> {
+    check_encoding(response.headers())?;
+    let status = response.status();
+    let mut body = response.into_body();
+    let mut whole = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let Ok(chunk) = frame?.into_data() else {
+            continue;
+        };
+        if whole.len() + chunk.len() > ANSWER_BYTES_MAX {
+            return Err(FetchError::TooLarge(ANSWER_BYTES_MAX));
+        }
+        whole.extend_from_slice(&chunk);
+    }
+    Ok((status, whole))
+}
+
+fn check_encoding(headers: &HeaderMap) -> Result<(), FetchError> {
+    let encoding = headers.get(header::CONTENT_ENCODING);
+    if encoding.is_some_and(|encoding| encoding != "identity") {
+        return Err(FetchError::Encoded);
+    }
+    Ok(())
+}
+
 async fn read(
     response: Response<Incoming>,
     is_marked: bool,
@@ -190,10 +244,7 @@ async fn read(
     if response.status() != StatusCode::OK {
         return Err(FetchError::Status(response.status()));
     }
-    let encoding = response.headers().get(header::CONTENT_ENCODING);
-    if encoding.is_some_and(|encoding| encoding != "identity") {
-        return Err(FetchError::Encoded);
-    }
+    check_encoding(response.headers())?;
     let end = end(response.headers(), is_marked);
     let mut body = response.into_body();
     let mut reader = TextReader::new();
@@ -202,7 +253,9 @@ async fn read(
         let Ok(chunk) = frame?.into_data() else {
             continue;
         };
-        left = left.checked_sub(chunk.len()).ok_or(FetchError::TooLarge)?;
+        left = left
+            .checked_sub(chunk.len())
+            .ok_or(FetchError::TooLarge(PAGE_BYTES_MAX))?;
         reader.feed(&chunk, &mut on_sample)?;
     }
     Ok(reader.finish(end, on_sample)?)

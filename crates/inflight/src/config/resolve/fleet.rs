@@ -2,7 +2,7 @@
 
 use inflight_core::Replicas;
 
-use super::{endpoints, gate, measured, models, peers, scaling, target};
+use super::{advice, endpoints, gate, measured, models, peers, scaling, target};
 use crate::config::error::Problems;
 use crate::config::raw;
 use crate::config::setting::{Nothing, Or};
@@ -56,7 +56,7 @@ pub(super) fn resolve_fleet(
     }
     let sizes = sizes?;
     let (admission, session, first_calls) = admission?;
-    Some(FleetConfig {
+    let fleet = FleetConfig {
         name: raw.name.as_ref()?.value.clone(),
         models: models?,
         replicas_min: Replicas::new(sizes.min),
@@ -73,7 +73,9 @@ pub(super) fn resolve_fleet(
         first_calls,
         queue: queue?,
         ext_authz: gate?,
-    })
+    };
+    advice::warn_of_measuring(raw, &fleet, problems);
+    Some(fleet)
 }
 
 fn resolve_bounds(raw: &raw::Bounds, problems: &mut Problems) -> Option<Sizes> {

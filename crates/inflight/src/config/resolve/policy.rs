@@ -70,7 +70,11 @@ pub(super) fn resolve_policy(
             };
             ("concurrency", Some(policy))
         }
-        raw::Rule::Metric => ("metric", metric(raw, query, problems)),
+        raw::Rule::Metric => {
+            let replicas = (source.prometheus.as_ref())
+                .and_then(|prometheus| prometheus.value.replicas.as_ref());
+            ("metric", metric(raw, query, replicas.is_some(), problems))
+        }
     };
     report_strays(raw, name, problems);
     if let Some(policy) = &raw.policy {
@@ -138,6 +142,7 @@ fn check_source(
 fn metric(
     raw: &raw::Scaling,
     query: Option<&Located<String>>,
+    knows_replicas: bool,
     problems: &mut Problems,
 ) -> Option<PolicySettings> {
     let Some(target) = &raw.target else {
@@ -155,6 +160,17 @@ fn metric(
         None | Some(raw::MetricKind::AverageValue) => MetricKind::AverageValue,
         Some(raw::MetricKind::Value) => MetricKind::Value,
     };
+    if let Some(key) = &raw.kind
+        && kind == MetricKind::Value
+        && query.is_some()
+        && !knows_replicas
+    {
+        problems.refuse(
+            &key.place,
+            "`value` multiplies the ready replicas, which this source does not know",
+            "`source.prometheus.replicas`, a query that gives them, beside `query`",
+        );
+    }
     Some(PolicySettings::Metric {
         target: target.value,
         kind,

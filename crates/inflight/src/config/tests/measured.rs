@@ -17,6 +17,8 @@ const ENVOY: &str = "{ envoy: { admin: ['http://127.0.0.1:9901'], cluster: trito
 const TERMS: &str =
     "{ prometheus: { url: 'http://p:9090', in_flight: a, executing: b, replicas: c } }";
 const QUERY: &str = "{ prometheus: { url: 'http://p:9090/prefix', query: 'sum(up)' } }";
+const WITH_REPLICAS: &str =
+    "{ prometheus: { url: 'http://p:9090/prefix', query: 'sum(up)', replicas: 'count(up)' } }";
 
 fn only(text: &str) -> FleetConfig {
     judge(text).unwrap().fleets.remove(0)
@@ -51,10 +53,13 @@ fn answers_that_are_averages_are_not_averaged_again() {
 
 #[test]
 fn one_number_of_your_own_goes_with_policy_metric_alone() {
-    let fleet = only(&elsewhere(
-        QUERY,
-        "    scaling: { target: 50, kind: value }\n",
-    ));
+    let value = "    scaling: { target: 50, kind: value }\n";
+    let refused = judge(&elsewhere(QUERY, value)).unwrap_err().to_string();
+    assert!(
+        refused.contains("multiplies the ready replicas"),
+        "{refused}"
+    );
+    let fleet = only(&elsewhere(WITH_REPLICAS, value));
     assert_eq!(
         fleet.scaling.policy,
         PolicySettings::Metric {

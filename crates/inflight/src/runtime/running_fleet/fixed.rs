@@ -47,6 +47,7 @@ pub(super) fn check(told: &Told, before: &Told) -> anyhow::Result<()> {
     if told.gateway.is_some() != before.gateway.is_some()
         || told.peers != before.peers
         || told.measured.is_some() != before.measured.is_some()
+        || told.queried != before.queried
     {
         anyhow::bail!("`source` {SOURCE_CANNOT_CHANGE}");
     }

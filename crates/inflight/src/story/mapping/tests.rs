@@ -19,6 +19,8 @@ fn any_missing() -> impl Strategy<Value = Missing> {
         Just(Missing::NotOffered),
         Just(Missing::NeverRead),
         Just(Missing::NotANumber),
+        Just(Missing::NoRow),
+        Just(Missing::SeveralRows),
         any_span().prop_map(|age| Missing::Stale { age }),
     ]
 }
@@ -150,7 +152,7 @@ fn any_policy() -> impl Strategy<Value = Policy> {
     let batching = option::of((0.001..1.0, 0.0..1.0, 1.0..99.0)).prop_map(|terms| {
         terms.map(|(batch, each, largest)| Batching::new(batch, each, largest).unwrap())
     });
-    let parts = any::<(bool, bool, bool, bool)>();
+    let parts = any::<(bool, bool, bool, bool, bool)>();
     let staffing = (
         0.0..10.0,
         any::<u32>(),
@@ -159,7 +161,7 @@ fn any_policy() -> impl Strategy<Value = Policy> {
         parts,
     )
         .prop_map(
-            |(margin, factor, ceiling, batching, (backlog, trend, closed_loop, cap))| {
+            |(margin, factor, ceiling, batching, (backlog, trend, closed_loop, cap, returns))| {
                 let config = StaffingConfig::latency().with_margin(margin).unwrap();
                 let config = config.with_utilization_ceiling(ceiling).unwrap();
                 let mut config = config.with_down_factor(factor).with_batching(batching);
@@ -168,6 +170,7 @@ fn any_policy() -> impl Strategy<Value = Policy> {
                     trend,
                     closed_loop,
                     cap,
+                    returns,
                 };
                 Policy::Staffing(config)
             },
@@ -225,6 +228,7 @@ fn any_config() -> impl Strategy<Value = ScalingConfig> {
                 idle_grace,
                 unknown_hold,
                 unknown_fallback: fallback.map(Replicas::new),
+                is_sized_elsewhere: min % 2 == 1,
                 freshness,
                 slots: slots
                     .iter()

@@ -1,0 +1,49 @@
+//! Prints configuration for other systems from ours: queries, KEDA's objects, what Prometheus and
+//! Grafana read.
+//!
+//! Everything here is a function from settings to text. Nothing is asked or written, and no query
+//! leaves that the parser of the query language did not take.
+
+mod dashboard;
+mod expression;
+mod formula;
+mod keda;
+mod monitoring;
+mod promql;
+mod selector;
+mod terms;
+mod yaml;
+
+pub use dashboard::grafana;
+pub use expression::QueryError;
+pub use keda::{Places, Workload, WorkloadError, is_object_name, keda};
+pub use monitoring::{rules, scrape};
+pub use promql::{Consumer, promql, query};
+pub use selector::{Selector, SelectorError};
+
+/// What is printed, and what is worth a look before it is used.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rendered {
+    /// For the other system.
+    pub text: String,
+    /// For people, a line each.
+    pub warnings: Vec<String>,
+}
+
+/// Why there is nothing to print.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RenderError {
+    /// A query that the language does not have, be it the user's own or one made of odd names.
+    #[error("fleet {fleet}: {what} is no query: {error}")]
+    Query {
+        /// Whose.
+        fleet: String,
+        /// Which.
+        what: &'static str,
+        /// Why not.
+        error: QueryError,
+    },
+}
+
+#[cfg(test)]
+mod tests;

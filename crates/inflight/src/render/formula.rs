@@ -1,0 +1,96 @@
+//! The occupancy rule as one query, from its terms.
+//!
+//! `R_needed = L / max(S/R, 1)` for R > 0 and `L` for R = 0; for each replica `L / max(S/R, 1) / R`.
+//! Both give nothing, and never zero, when the replicas are not known, and when there are replicas
+//! and what they execute is not known. R under S is averaged over the window as S is, and at least
+//! one; whether there are replicas is judged by this moment.
+
+use super::RenderError;
+use super::expression::{QueryError, Rows, judge, laid_out};
+use super::terms::Terms;
+
+/// The rule's two queries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Formula {
+    /// R_needed, a total of the fleet.
+    pub(super) required: String,
+    /// R_needed / R, which has no value without replicas.
+    pub(super) inflation: String,
+    /// The terms by themselves, each with one row without labels.
+    pub(super) in_flight: String,
+    pub(super) executing: String,
+    pub(super) replicas: String,
+    /// The terms that are sums of whatever rows their queries have, by name.
+    pub(super) summed: Vec<&'static str>,
+}
+
+impl Formula {
+    /// Puts the terms of a fleet together.
+    ///
+    /// *Errors*: a term is no query.
+    pub(super) fn new(fleet: &str, terms: &Terms) -> Result<Self, RenderError> {
+        let mut summed = Vec::new();
+        let mut row = |what: &'static str, query: &str| {
+            let (row, is_summed) = one_row(query).map_err(|error| RenderError::Query {
+                fleet: fleet.to_owned(),
+                what,
+                error,
+            })?;
+            if is_summed && !summed.contains(&what) {
+                summed.push(what);
+            }
+            Ok(row)
+        };
+        let executing = row("executing", &terms.executing)?;
+        let replicas = row("replicas", &terms.replicas)?;
+        let replicas_mean = row("replicas", &terms.replicas_mean)?;
+        let mut parts = Vec::new();
+        for part in &terms.in_flight {
+            parts.push(row("in_flight", part)?);
+        }
+        let in_flight = in_flight(&parts, &replicas, terms.absent_is_none);
+        // At least one of them, at each moment at which there are any.
+        let mean = format!("clamp_min({replicas_mean}\n, 1)");
+        let each = format!("clamp_min({executing}\n/ ({mean}\nand {replicas}\n> 0), 1)");
+        let laid_out = |query: String| {
+            laid_out(&query).map_err(|error| RenderError::Query {
+                fleet: fleet.to_owned(),
+                what: "the rule",
+                error,
+            })
+        };
+        Ok(Self {
+            required: laid_out(format!(
+                "({in_flight})\n/ ({each}\nor ({replicas}\n== 0) + 1)"
+            ))?,
+            inflation: laid_out(format!("({in_flight})\n/ {each}\n/ {mean}"))?,
+            in_flight: laid_out(in_flight)?,
+            executing: laid_out(executing)?,
+            replicas: laid_out(replicas)?,
+            summed,
+        })
+    }
+}
+
+/// Makes the vector of one row without labels that arithmetic between terms needs, an operand that
+/// holds together. Returns also whether rows had to be summed for that.
+///
+/// A line ends behind each query, and so does a comment in it.
+fn one_row(query: &str) -> Result<(String, bool), QueryError> {
+    Ok(match judge(query)? {
+        Rows::One => (format!("({query}\n)"), false),
+        Rows::Scalar => (format!("vector({query}\n)"), false),
+        Rows::Many => (format!("sum({query}\n)"), true),
+    })
+}
+
+fn in_flight(parts: &[String], replicas: &str, absent_is_none: bool) -> String {
+    let each = parts.iter().map(|part| {
+        if absent_is_none {
+            format!("({part}\nor 0 * {replicas})")
+        } else {
+            part.clone()
+        }
+    });
+    each.collect::<Vec<_>>().join("\n+ ")
+}

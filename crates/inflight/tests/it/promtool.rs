@@ -1,0 +1,39 @@
+//! Prometheus' own tool as the judge of what we print for it.
+//!
+//! It is found where the real components are installed, or on the path. Without it these tests say
+//! so and judge nothing.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Returns the tool, or says that it is not there.
+pub(crate) fn promtool() -> Option<PathBuf> {
+    let installed = env::var_os("INFLIGHT_REAL").map(PathBuf::from);
+    let built = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../real");
+    let folders = installed.into_iter().chain([built]);
+    let on_path = env::split_paths(&env::var_os("PATH").unwrap_or_default()).collect::<Vec<_>>();
+    let found = (folders.map(|folder| folder.join("bin")).chain(on_path))
+        .map(|folder| folder.join("promtool"))
+        .find(|tool| tool.is_file());
+    if found.is_none() {
+        eprintln!("promtool is not there: nothing is judged");
+    }
+    found
+}
+
+/// Runs the tool in a folder; it must agree.
+#[track_caller]
+pub(crate) fn agrees(tool: &Path, folder: &Path, arguments: &[&str]) {
+    let output = Command::new(tool)
+        .current_dir(folder)
+        .args(arguments)
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{arguments:?}: {}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
