@@ -297,7 +297,7 @@ impl Peers {
     /// Tells whether every proxy that is read routes to a replica.
     pub(super) fn is_routed(&self, now: Timestamp) -> bool {
         match &self.lock().join {
-            Join::Sum { .. } => true,
+            Join::Sum { .. } | Join::Answers(_) => true,
             Join::Measured(measured) => measured.is_routed_everywhere(now),
         }
     }
