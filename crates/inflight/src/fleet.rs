@@ -159,7 +159,7 @@ impl Fleet {
     pub fn on_peer<T>(&self, take: impl FnOnce(&Peers) -> T) -> Option<T> {
         let peers = self.peers.as_ref()?;
         let taken = take(peers);
-        if peers.has_load() {
+        if peers.has_load(self.clock.now()) {
             self.changed.notify_one();
         }
         Some(taken)
@@ -252,7 +252,9 @@ impl Fleet {
     pub fn waits_at_zero(&self) -> bool {
         let state = self.lock();
         let serves = |replica: &Replica| replica.state != ReplicaState::Draining;
-        let waits_elsewhere = || self.peers.as_ref().is_some_and(Peers::has_load);
+        let now = self.clock.now();
+        let has_load = |peers: &Peers| peers.has_load(now);
+        let waits_elsewhere = || self.peers.as_ref().is_some_and(has_load);
         let waits = state.gate.queued() > 0 || waits_elsewhere();
         waits && !state.replicas.values().any(serves)
     }
@@ -263,7 +265,8 @@ impl Fleet {
         let load = self.load();
         let is_in_use_elsewhere = |peers: &Peers| {
             let levels = peers.levels();
-            peers.has_load() || levels.in_flight.is_some_and(|in_flight| in_flight > 0.0)
+            peers.has_load(self.clock.now())
+                || levels.in_flight.is_some_and(|in_flight| in_flight > 0.0)
         };
         load.executing + load.queued > 0 || self.peers.as_ref().is_some_and(is_in_use_elsewhere)
     }
