@@ -139,6 +139,16 @@ impl ScalingConfig {
             slots: vec![slots],
         }
     }
+
+    /// Tells whether the down window follows how long sizes stay away that are needed again.
+    fn learns_returns(&self) -> bool {
+        match &self.policy {
+            Policy::Staffing(config) => {
+                config.parts.returns && self.down_window == DownWindow::Auto
+            }
+            Policy::Occupancy(_) | Policy::Concurrency(_) | Policy::Metric(_) => false,
+        }
+    }
 }
 
 impl Policy {
@@ -196,6 +206,8 @@ impl Scaler {
     pub fn new(config: ScalingConfig, now: Timestamp, current: Replicas) -> Self {
         let config = with_a_model(config);
         let horizon = config.policy.window().max(HORIZON_MIN);
+        let mut stabilization = Stabilization::default();
+        stabilization.learn_returns(config.learns_returns());
         Self {
             history: History::new(config.slots.len(), horizon, config.freshness),
             rows: Vec::new(),
@@ -203,7 +215,7 @@ impl Scaler {
             growth: Growth::default(),
             idle: Idle::new(now),
             burst: None,
-            stabilization: Stabilization::default(),
+            stabilization,
             sizes: Sizes::new(now, current),
             unknown_since: None,
             held: None,
@@ -224,6 +236,7 @@ impl Scaler {
         self.history
             .reshape(config.slots.len(), horizon, config.freshness);
         self.burst = None;
+        self.stabilization.learn_returns(config.learns_returns());
         self.config = config;
         self.stabilization
             .push(now, self.settled, self.down_window());
@@ -248,7 +261,8 @@ impl Scaler {
     /// Takes a reading.
     pub fn observe(&mut self, now: Timestamp, observation: &Observation) {
         let activity = self.history.observe(now, observation);
-        self.idle.observe(now, self.activity(now, activity));
+        self.idle
+            .observe(now, self.activity(now, activity), observation.is_called);
         match &observation.replicas {
             ReplicaView::Rows(rows) => self.rows.clone_from(rows),
             ReplicaView::Ready(ready) => {
@@ -289,7 +303,6 @@ impl Scaler {
             history: &self.history,
             slots: &self.config.slots,
             current: self.settled,
-            starting: self.is_starting(now),
             start_delay: self.start_delay.median(),
         };
         let Assessment {
@@ -297,7 +310,7 @@ impl Scaler {
             finding,
             sizing,
         } = self.config.policy.assess(&situation, &mut self.burst);
-        let is_partial = self.history.is_partial();
+        let is_partial = self.is_partial(now);
         let sizing = sizing.map(|sizing| Sizing {
             complete: sizing.complete && !is_partial,
             ..sizing
@@ -307,7 +320,8 @@ impl Scaler {
             Some(sizing) => self.known_target(now, sizing, &mut limits),
             None => self.unknown_target(now, &mut limits),
         };
-        let stable = self.stabilize(now, target, sizing.is_some(), &mut limits);
+        let lasting = sizing.map_or(target, |sizing| target.min(sizing.lasting));
+        let stable = self.stabilize(now, target, lasting, sizing.is_some(), &mut limits);
         let stepped = self.limit_steps(now, stable, &mut limits);
         let wanted = sizing.map(|sizing| sizing.want);
         self.held = self.held.filter(|held| !held.is_over(now));
@@ -369,9 +383,10 @@ impl Scaler {
     /// Returns how long scale-down waits.
     #[must_use]
     pub fn down_window(&self) -> Duration {
-        self.config
-            .down_window
-            .span(self.config.policy.down_factor(), self.start_delay.median())
+        let factor = self.config.policy.down_factor();
+        let span = (self.config.down_window).span(factor, self.start_delay.median());
+        // Empty unless returns are learned.
+        span.max(self.stabilization.patience())
     }
 
     /// Returns how long measurements must reach back before they may shrink the fleet.
@@ -393,17 +408,9 @@ impl Scaler {
         }
     }
 
-    /// Tells whether replicas are on their way; where nobody lists them, whether some are
-    /// missing.
-    fn is_starting(&self, now: Timestamp) -> bool {
-        let starting = |row: &ReplicaRow| row.state == ReplicaState::Starting;
-        if self.rows.is_empty() {
-            self.history
-                .ready(now)
-                .is_ok_and(|ready| ready < self.settled)
-        } else {
-            self.rows.iter().any(starting)
-        }
+    /// Tells whether the policy's answer may be the least there is.
+    fn is_partial(&self, now: Timestamp) -> bool {
+        (self.history).is_partial(now, self.config.policy.window())
     }
 
     fn known_target(
@@ -416,7 +423,7 @@ impl Scaler {
         let current = self.settled;
         let target = sizing.target(current);
         if !sizing.complete && sizing.want < current {
-            limits.push(if self.history.is_partial() {
+            limits.push(if self.is_partial(now) {
                 Limit::Partial
             } else {
                 Limit::Degraded
@@ -454,11 +461,12 @@ impl Scaler {
         }
     }
 
-    /// Grows at once, shrinks to the largest target of the down window.
+    /// Grows at once, shrinks to the largest lasting target of the down window.
     fn stabilize(
         &mut self,
         now: Timestamp,
         target: Replicas,
+        lasting: Replicas,
         known: bool,
         limits: &mut Vec<Limit>,
     ) -> Replicas {
@@ -474,7 +482,7 @@ impl Scaler {
         if known && self.idle.is_over(now, self.config.idle_grace) {
             self.stabilization.clear();
         }
-        let largest = self.stabilization.push(now, target, window);
+        let largest = self.stabilization.push(now, lasting, window);
         let mut answer = target.max(largest.min(self.settled));
         if answer > target {
             limits.push(Limit::DownWindow { window, largest });
@@ -576,7 +584,7 @@ impl Scaler {
             limits.push(Limit::Max);
         }
         if within < least && self.settled > Replicas::ZERO {
-            limits.push(Limit::LastOne);
+            limits.push(self.idle.stays_for());
         }
         within.max(least)
     }

@@ -3,9 +3,12 @@
 //! What cannot work is not built: whoever holds a [`Config`] need not check it again. The parts of
 //! the shell take their own settings from it; none of them reads the file.
 
+mod chart;
 mod document;
 mod error;
+mod gate;
 mod measured;
+mod query;
 mod raw;
 mod reference;
 mod resolve;
@@ -26,11 +29,14 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue};
 use inflight_core::{Bytes, Replicas, Slots};
 
+pub use chart::{ChartAdvice, chart_advice};
 pub use error::{ConfigError, Located, Place, Problem};
+pub use gate::{ExtAuthzSettings, GateMode, OnFailure, SessionBy};
 pub use measured::{
     CustomExecuting, CustomSettings, EnvoyEstimator, EnvoySettings, MeasuredSettings, PageUrl,
     PagesSettings, PrometheusSettings, Queries, ServerKind, ServersSettings,
 };
+pub use query::query_spans;
 pub use reference::reference_page;
 pub use setting::Network;
 pub use surroundings::{NoSecret, Surroundings, read_secret};
@@ -143,6 +149,8 @@ pub struct FleetConfig {
     pub first_calls: Vec<String>,
     /// The bounds of the hold queue.
     pub queue: QueueSettings,
+    /// The gate that Envoys ask; there only where they measure the fleet.
+    pub ext_authz: Option<ExtAuthzSettings>,
 }
 
 /// One model of a fleet.
@@ -456,15 +464,6 @@ pub enum CloseWhen {
     AtMax,
     /// At any size.
     Always,
-}
-
-/// How a session is known.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SessionBy {
-    /// By the client's address and connection.
-    Address,
-    /// By the value of a header.
-    Header(HeaderName),
 }
 
 /// The bounds of the hold queue.

@@ -231,6 +231,18 @@ impl Running {
         self.admin.address
     }
 
+    /// Returns the fleets, in the order of the configuration.
+    #[must_use]
+    pub fn fleets(&self) -> Vec<Arc<Fleet>> {
+        self.roster.fleets()
+    }
+
+    /// Returns the clock that the fleets' timestamps are of.
+    #[must_use]
+    pub const fn clock(&self) -> Clock {
+        self.clock
+    }
+
     /// Returns the first fleet and the address of its gateway, if it has one.
     #[must_use]
     pub fn first(&self) -> Option<(Arc<Fleet>, SocketAddr)> {
@@ -243,6 +255,13 @@ impl Running {
     pub fn gateway(&self, fleet: &str) -> Option<SocketAddr> {
         let fleet = self.fleets.iter().find(|one| one.name() == fleet)?;
         fleet.address()
+    }
+
+    /// Returns where Envoys ask about a fleet.
+    #[must_use]
+    pub fn gate(&self, fleet: &str) -> Option<SocketAddr> {
+        let fleet = self.fleets.iter().find(|one| one.name() == fleet)?;
+        fleet.gate_address()
     }
 
     /// Returns where KEDA asks that is to ask at `configured`.

@@ -22,6 +22,8 @@ pub struct PastScaler {
     pub busy_at: Timestamp,
     /// The targets that scale-down waits for, oldest and largest first.
     pub targets: Vec<(Timestamp, Replicas)>,
+    /// How long sizes stayed away that were needed again, oldest and longest first.
+    pub returns: Vec<(Timestamp, Duration)>,
     /// The sizes that step limits count from, oldest first.
     pub sizes: Vec<(Timestamp, Replicas)>,
     /// Since when the load is unknown.
@@ -53,6 +55,7 @@ impl Scaler {
             start_delays: self.start_delay.recent().collect(),
             busy_at: self.idle.busy_at(),
             targets: self.stabilization.targets().collect(),
+            returns: self.stabilization.returns().collect(),
             sizes: self.sizes.changes().collect(),
             unknown_since: self.unknown_since,
             started: self.started,
@@ -72,6 +75,7 @@ impl Scaler {
         self.history.restore(now, &past.load);
         self.start_delay.observe(&past.start_delays);
         self.idle.restore(past.busy_at.min(now));
+        self.stabilization.restore_returns(now, &past.returns);
         let window = self.down_window();
         for &(at, target) in &past.targets {
             self.stabilization.push(at.min(now), target, window);

@@ -54,6 +54,7 @@ pub(super) fn observation(observation: &load::Observation) -> wire::Observation 
         metric: float(&observation.metric),
         filled: float(&observation.filled),
         is_partial: observation.is_partial,
+        is_called: observation.is_called,
     }
 }
 
@@ -86,6 +87,7 @@ pub fn observation_of(line: &wire::Observation) -> Result<load::Observation, Unr
         metric: float_of(line.metric)?,
         filled: float_of(line.filled)?,
         is_partial: line.is_partial,
+        is_called: line.is_called,
     })
 }
 
@@ -403,6 +405,7 @@ fn policy(policy: &scaling::Policy) -> wire::Policy {
             trend: config.parts.trend,
             closed_loop: config.parts.closed_loop,
             cap: config.parts.cap,
+            returns: config.parts.returns,
         },
         scaling::Policy::Occupancy(config) => wire::Policy::Occupancy {
             threshold: config.threshold(),
@@ -434,6 +437,7 @@ fn policy_of(line: &wire::Policy) -> Result<scaling::Policy, Unreadable> {
             trend,
             closed_loop,
             cap,
+            returns,
         } => {
             let batching = batching.iter().map(|batching| {
                 batching
@@ -450,6 +454,7 @@ fn policy_of(line: &wire::Policy) -> Result<scaling::Policy, Unreadable> {
                 trend: *trend,
                 closed_loop: *closed_loop,
                 cap: *cap,
+                returns: *returns,
             };
             scaling::Policy::Staffing(config)
         }

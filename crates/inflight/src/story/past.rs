@@ -50,6 +50,7 @@ pub struct KnownScaler {
     start_delay_nanos: Vec<u64>,
     busy_at: u64,
     targets: Vec<(u64, u32)>,
+    returns: Vec<(u64, u64)>,
     sizes: Vec<(u64, u32)>,
     unknown_since: Option<u64>,
     started: u64,
@@ -138,6 +139,9 @@ impl From<&PastScaler> for KnownScaler {
             start_delay_nanos: past.start_delays.iter().copied().map(nanos).collect(),
             busy_at: past.busy_at.as_nanos(),
             targets: past.targets.iter().map(size).collect(),
+            returns: (past.returns.iter())
+                .map(|&(at, away)| (at.as_nanos(), nanos(away)))
+                .collect(),
             sizes: past.sizes.iter().map(size).collect(),
             unknown_since: past.unknown_since.map(Timestamp::as_nanos),
             started: past.started.as_nanos(),
@@ -172,6 +176,9 @@ impl From<KnownScaler> for PastScaler {
             start_delays: delays.map(Duration::from_nanos).collect(),
             busy_at: Timestamp::from_nanos(known.busy_at),
             targets: known.targets.into_iter().map(size).collect(),
+            returns: (known.returns.into_iter())
+                .map(|(at, away)| (Timestamp::from_nanos(at), Duration::from_nanos(away)))
+                .collect(),
             sizes: known.sizes.into_iter().map(size).collect(),
             unknown_since: known.unknown_since.map(Timestamp::from_nanos),
             started: Timestamp::from_nanos(known.started),

@@ -125,10 +125,17 @@ fn any_observation() -> impl Strategy<Value = Observation> {
         peak,
         started,
         numbers,
-        any::<bool>(),
+        any::<(bool, bool)>(),
     )
         .prop_map(
-            |(replicas, models, peak_seconds, started, (metric, filled), is_partial)| Observation {
+            |(
+                replicas,
+                models,
+                peak_seconds,
+                started,
+                (metric, filled),
+                (is_partial, is_called),
+            )| Observation {
                 replicas,
                 models,
                 peak_seconds,
@@ -136,6 +143,7 @@ fn any_observation() -> impl Strategy<Value = Observation> {
                 metric,
                 filled,
                 is_partial,
+                is_called,
             },
         )
 }
@@ -144,7 +152,7 @@ fn any_policy() -> impl Strategy<Value = Policy> {
     let batching = option::of((0.001..1.0, 0.0..1.0, 1.0..99.0)).prop_map(|terms| {
         terms.map(|(batch, each, largest)| Batching::new(batch, each, largest).unwrap())
     });
-    let parts = any::<(bool, bool, bool, bool)>();
+    let parts = any::<(bool, bool, bool, bool, bool)>();
     let staffing = (
         0.0..10.0,
         any::<u32>(),
@@ -153,7 +161,7 @@ fn any_policy() -> impl Strategy<Value = Policy> {
         parts,
     )
         .prop_map(
-            |(margin, factor, ceiling, batching, (backlog, trend, closed_loop, cap))| {
+            |(margin, factor, ceiling, batching, (backlog, trend, closed_loop, cap, returns))| {
                 let config = StaffingConfig::latency().with_margin(margin).unwrap();
                 let config = config.with_utilization_ceiling(ceiling).unwrap();
                 let mut config = config.with_down_factor(factor).with_batching(batching);
@@ -162,6 +170,7 @@ fn any_policy() -> impl Strategy<Value = Policy> {
                     trend,
                     closed_loop,
                     cap,
+                    returns,
                 };
                 Policy::Staffing(config)
             },
