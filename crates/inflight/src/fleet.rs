@@ -172,7 +172,7 @@ impl Fleet {
     pub fn on_peer<T>(&self, take: impl FnOnce(&Peers) -> T) -> Option<T> {
         let peers = self.peers.as_ref()?;
         let taken = take(peers);
-        if peers.has_load() || self.holds_calls() {
+        if peers.has_load(self.clock.now()) || self.holds_calls() {
             self.changed.notify_one();
         }
         Some(taken)
@@ -265,7 +265,9 @@ impl Fleet {
     pub fn waits_at_zero(&self) -> bool {
         let state = self.lock();
         let serves = |replica: &Replica| replica.state != ReplicaState::Draining;
-        let waits_elsewhere = || self.peers.as_ref().is_some_and(Peers::has_load);
+        let now = self.clock.now();
+        let has_load = |peers: &Peers| peers.has_load(now);
+        let waits_elsewhere = || self.peers.as_ref().is_some_and(has_load);
         let waits = state.gate.queued() > 0 || waits_elsewhere() || self.is_called_at_zero();
         waits && !state.replicas.values().any(serves)
     }
@@ -277,7 +279,8 @@ impl Fleet {
         let load = self.load();
         let is_in_use_elsewhere = |peers: &Peers| {
             let levels = peers.levels();
-            peers.has_load() || levels.in_flight.is_some_and(|in_flight| in_flight > 0.0)
+            peers.has_load(self.clock.now())
+                || levels.in_flight.is_some_and(|in_flight| in_flight > 0.0)
         };
         let is_called = self.checks.as_ref().is_some_and(Checks::is_called);
         let is_in_use_elsewhere = self.peers.as_ref().is_some_and(is_in_use_elsewhere);

@@ -113,12 +113,13 @@ impl Measured {
         })
     }
 
-    /// Tells whether a peer's latest reading had a request in flight, or one that was refused.
+    /// Tells whether a request is in flight, or was refused, by the latest reading of a peer that is
+    /// not lost.
     #[must_use]
-    pub fn has_load(&self) -> bool {
+    pub fn has_load(&self, now: Timestamp) -> bool {
         match self.by.proxies {
-            Some(_) => self.proxies.has_load(),
-            None => self.servers.has_load(),
+            Some(_) => self.proxies.has_load(now, self.by.patience),
+            None => self.servers.has_load(now, self.by.patience),
         }
     }
 

@@ -285,11 +285,11 @@ impl Peers {
     }
 
     /// Tells whether there are requests that a fleet at zero wakes for.
-    pub(super) fn has_load(&self) -> bool {
+    pub(super) fn has_load(&self, now: Timestamp) -> bool {
         let state = self.lock();
         match &state.join {
             Join::Sum { .. } => state.rows.values().any(|row| row.queued > 0.0),
-            Join::Measured(measured) => measured.has_load(),
+            Join::Measured(measured) => measured.has_load(now),
             Join::Answers(answers) => answers.has_load(),
         }
     }
