@@ -73,6 +73,9 @@ pub struct ScalingConfig {
     pub unknown_hold: Duration,
     /// The least size once input was unknown for longer than that.
     pub unknown_fallback: Option<Replicas>,
+    /// Whether somebody else changes the size, so that nobody knows it at the start: what is seen
+    /// ready until a whole window is known counts as found.
+    pub is_sized_elsewhere: bool,
     /// How old a reading may be; older ones are unknown.
     pub freshness: Duration,
     /// How many requests one replica executes at once, for each model; a fleet without named
@@ -109,8 +112,6 @@ pub struct Scaler {
     held: Option<Held>,
     started: Timestamp,
     found: Replicas,
-    /// Whether somebody else changes the size, who has done so before our start as well.
-    is_sized_elsewhere: bool,
     /// Whether the size is known that the fleet had when nobody here started its replicas.
     has_found: bool,
     /// The last answer, before the lost were added.
@@ -133,8 +134,19 @@ impl ScalingConfig {
             idle_grace: Duration::from_secs(60),
             unknown_hold: Duration::from_secs(120),
             unknown_fallback: None,
+            is_sized_elsewhere: false,
             freshness: Duration::from_secs(30),
             slots: vec![slots],
+        }
+    }
+
+    /// Tells whether the down window follows how long sizes stay away that are needed again.
+    fn learns_returns(&self) -> bool {
+        match &self.policy {
+            Policy::Staffing(config) => {
+                config.parts.returns && self.down_window == DownWindow::Auto
+            }
+            Policy::Occupancy(_) | Policy::Concurrency(_) | Policy::Metric(_) => false,
         }
     }
 }
@@ -194,6 +206,8 @@ impl Scaler {
     pub fn new(config: ScalingConfig, now: Timestamp, current: Replicas) -> Self {
         let config = with_a_model(config);
         let horizon = config.policy.window().max(HORIZON_MIN);
+        let mut stabilization = Stabilization::default();
+        stabilization.learn_returns(config.learns_returns());
         Self {
             history: History::new(config.slots.len(), horizon, config.freshness),
             rows: Vec::new(),
@@ -201,26 +215,17 @@ impl Scaler {
             growth: Growth::default(),
             idle: Idle::new(now),
             burst: None,
-            stabilization: Stabilization::default(),
+            stabilization,
             sizes: Sizes::new(now, current),
             unknown_since: None,
             held: None,
             started: now,
             found: current,
-            is_sized_elsewhere: false,
             has_found: false,
             settled: current,
             desired: current,
             config,
         }
-    }
-
-    /// Says that somebody else changes the size, so that nobody knows it at the start: what is
-    /// seen ready until a whole window is known counts as found.
-    #[must_use]
-    pub fn sized_elsewhere(mut self) -> Self {
-        self.is_sized_elsewhere = true;
-        self
     }
 
     /// Changes how the fleet is sized. What was measured stays in force, and so does the size for
@@ -231,6 +236,7 @@ impl Scaler {
         self.history
             .reshape(config.slots.len(), horizon, config.freshness);
         self.burst = None;
+        self.stabilization.learn_returns(config.learns_returns());
         self.config = config;
         self.stabilization
             .push(now, self.settled, self.down_window());
@@ -267,7 +273,7 @@ impl Scaler {
         }
         self.start_delay.observe(&observation.started);
         let ready = self.history.ready(now).ok();
-        if self.is_sized_elsewhere && now.since(self.started) < self.full_window() {
+        if self.config.is_sized_elsewhere && now.since(self.started) < self.full_window() {
             let ready = ready.unwrap_or(Replicas::ZERO);
             self.found = self.found.max(ready);
             self.settled = self.settled.max(ready);
@@ -296,7 +302,6 @@ impl Scaler {
             history: &self.history,
             slots: &self.config.slots,
             current: self.settled,
-            starting: self.is_starting(now),
             start_delay: self.start_delay.median(),
         };
         let Assessment {
@@ -304,7 +309,7 @@ impl Scaler {
             finding,
             sizing,
         } = self.config.policy.assess(&situation, &mut self.burst);
-        let is_partial = self.history.is_partial();
+        let is_partial = self.is_partial(now);
         let sizing = sizing.map(|sizing| Sizing {
             complete: sizing.complete && !is_partial,
             ..sizing
@@ -314,7 +319,8 @@ impl Scaler {
             Some(sizing) => self.known_target(now, sizing, &mut limits),
             None => self.unknown_target(now, &mut limits),
         };
-        let stable = self.stabilize(now, target, sizing.is_some(), &mut limits);
+        let lasting = sizing.map_or(target, |sizing| target.min(sizing.lasting));
+        let stable = self.stabilize(now, target, lasting, sizing.is_some(), &mut limits);
         let stepped = self.limit_steps(now, stable, &mut limits);
         let wanted = sizing.map(|sizing| sizing.want);
         self.held = self.held.filter(|held| !held.is_over(now));
@@ -376,9 +382,10 @@ impl Scaler {
     /// Returns how long scale-down waits.
     #[must_use]
     pub fn down_window(&self) -> Duration {
-        self.config
-            .down_window
-            .span(self.config.policy.down_factor(), self.start_delay.median())
+        let factor = self.config.policy.down_factor();
+        let span = (self.config.down_window).span(factor, self.start_delay.median());
+        // Empty unless returns are learned.
+        span.max(self.stabilization.patience())
     }
 
     /// Returns how long measurements must reach back before they may shrink the fleet.
@@ -400,17 +407,9 @@ impl Scaler {
         }
     }
 
-    /// Tells whether replicas are on their way; where nobody lists them, whether some are
-    /// missing.
-    fn is_starting(&self, now: Timestamp) -> bool {
-        let starting = |row: &ReplicaRow| row.state == ReplicaState::Starting;
-        if self.rows.is_empty() {
-            self.history
-                .ready(now)
-                .is_ok_and(|ready| ready < self.settled)
-        } else {
-            self.rows.iter().any(starting)
-        }
+    /// Tells whether the policy's answer may be the least there is.
+    fn is_partial(&self, now: Timestamp) -> bool {
+        (self.history).is_partial(now, self.config.policy.window())
     }
 
     fn known_target(
@@ -423,7 +422,7 @@ impl Scaler {
         let current = self.settled;
         let target = sizing.target(current);
         if !sizing.complete && sizing.want < current {
-            limits.push(if self.history.is_partial() {
+            limits.push(if self.is_partial(now) {
                 Limit::Partial
             } else {
                 Limit::Degraded
@@ -461,11 +460,12 @@ impl Scaler {
         }
     }
 
-    /// Grows at once, shrinks to the largest target of the down window.
+    /// Grows at once, shrinks to the largest lasting target of the down window.
     fn stabilize(
         &mut self,
         now: Timestamp,
         target: Replicas,
+        lasting: Replicas,
         known: bool,
         limits: &mut Vec<Limit>,
     ) -> Replicas {
@@ -481,7 +481,7 @@ impl Scaler {
         if known && self.idle.is_over(now, self.config.idle_grace) {
             self.stabilization.clear();
         }
-        let largest = self.stabilization.push(now, target, window);
+        let largest = self.stabilization.push(now, lasting, window);
         let mut answer = target.max(largest.min(self.settled));
         if answer > target {
             limits.push(Limit::DownWindow { window, largest });

@@ -19,7 +19,8 @@ use crate::control::{Control, CoreControl, Rule};
 use crate::observer::{Observer, Style};
 use crate::outcome::Outcome;
 use crate::scenario::{Model, Scenario, Service};
-use crate::world::run;
+use crate::timeline::Timeline;
+use crate::world::{record, run};
 
 /// A policy.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -159,9 +160,25 @@ impl Policy {
     ///
     /// The scenario's fleet cannot be configured.
     pub fn outcome(self, scenario: &Scenario, seed: u64) -> Result<Outcome, ConfigError> {
+        self.best(scenario, seed).map(|(_, outcome)| outcome)
+    }
+
+    /// Runs the same twice and returns what the run looked like over time.
+    ///
+    /// # Errors
+    ///
+    /// The scenario's fleet cannot be configured.
+    pub fn timeline(self, scenario: &Scenario, seed: u64) -> Result<Timeline, ConfigError> {
+        let (margin, outcome) = self.best(scenario, seed)?;
+        let control = self.control(scenario, seed, margin)?;
+        Ok(record(scenario, control, seed, outcome.end))
+    }
+
+    /// Returns what came of the best margin, with that margin.
+    fn best(self, scenario: &Scenario, seed: u64) -> Result<(f64, Outcome), ConfigError> {
         let run_with = |margin| {
             self.control(scenario, seed, margin)
-                .map(|control| run(scenario, control, seed))
+                .map(|control| (margin, run(scenario, control, seed)))
         };
         if self != Self::Clairvoyant {
             return run_with(0.0);
@@ -169,7 +186,7 @@ impl Policy {
         let mut best = run_with(MARGINS[0])?;
         for margin in &MARGINS[1..] {
             let other = run_with(*margin)?;
-            if is_better(&other, &best) {
+            if is_better(&other.1, &best.1) {
                 best = other;
             }
         }
@@ -197,6 +214,16 @@ fn requests_per_second(scenario: &Scenario) -> Vec<f64> {
 }
 
 fn staffed(scenario: &Scenario, config: StaffingConfig) -> Result<Control, ConfigError> {
+    let config = batching(scenario, config)?;
+    let scaling = scaling(scenario, Core::Staffing(config))?;
+    Ok(core(scenario, scaling, Style::Exact))
+}
+
+/// Tells `staffing` which models of a scenario serve batches.
+pub(crate) fn batching(
+    scenario: &Scenario,
+    config: StaffingConfig,
+) -> Result<StaffingConfig, ConfigError> {
     let batching = scenario.models.iter().map(|model| match model.service {
         Service::Each(_) => Ok(None),
         Service::Batches {
@@ -205,9 +232,7 @@ fn staffed(scenario: &Scenario, config: StaffingConfig) -> Result<Control, Confi
             largest,
         } => staffing::Batching::new(batch, each, f64::from(largest)).map(Some),
     });
-    let config = config.with_batching(batching.collect::<Result<_, _>>()?);
-    let scaling = scaling(scenario, Core::Staffing(config))?;
-    Ok(core(scenario, scaling, Style::Exact))
+    Ok(config.with_batching(batching.collect::<Result<_, _>>()?))
 }
 
 fn exact_occupancy(scenario: &Scenario, threshold: f64) -> Result<Control, ConfigError> {
@@ -224,7 +249,7 @@ fn exact_occupancy(scenario: &Scenario, threshold: f64) -> Result<Control, Confi
     ))))
 }
 
-fn scaling(scenario: &Scenario, policy: Core) -> Result<ScalingConfig, ConfigError> {
+pub(crate) fn scaling(scenario: &Scenario, policy: Core) -> Result<ScalingConfig, ConfigError> {
     let fleet = &scenario.fleet;
     let bounds = Bounds::new(
         Replicas::new(fleet.replicas_min),
@@ -237,7 +262,8 @@ fn scaling(scenario: &Scenario, policy: Core) -> Result<ScalingConfig, ConfigErr
     })
 }
 
-fn core(scenario: &Scenario, scaling: ScalingConfig, style: Style) -> Control {
+/// Puts the core before a scenario's fleet.
+pub(crate) fn core(scenario: &Scenario, scaling: ScalingConfig, style: Style) -> Control {
     let tick = scaling.policy.tick();
     let scaler = Scaler::new(scaling, Timestamp::ORIGIN, start_size(scenario));
     let observer = Observer::new(style, scenario.readings.clone());

@@ -128,7 +128,7 @@ fn row(policy: Policy, outcomes: &[Outcome]) -> Row {
 }
 
 /// The median; of an even number, the mean of the middle two.
-fn median(sorted: &[f64]) -> Option<f64> {
+pub(crate) fn median(sorted: &[f64]) -> Option<f64> {
     let middle = sorted.len() / 2;
     if sorted.len() % 2 == 1 {
         return sorted.get(middle).copied();
@@ -159,7 +159,12 @@ fn beats(one: &Row, other: &Row) -> bool {
             row.violations,
         ]
     };
-    let (one, other) = (figures(one), figures(other));
+    is_better_than(figures(one), figures(other))
+}
+
+/// Tells whether figures of which less is better are nowhere worse than others, and somewhere
+/// better; both by more than half a percent.
+pub(crate) fn is_better_than<const N: usize>(one: [f64; N], other: [f64; N]) -> bool {
     let pairs = || one.iter().zip(&other);
     let nowhere_worse = pairs().all(|(one, other)| *one <= other * (1.0 + SLACK));
     let somewhere_better = pairs().any(|(one, other)| *one < other * (1.0 - SLACK));

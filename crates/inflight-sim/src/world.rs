@@ -23,6 +23,7 @@ use crate::outcome::{Outcome, SizeAt};
 use crate::random::{Purpose, Random};
 use crate::readings::{ModelCounts, Readings, observation};
 use crate::scenario::{Binding, Scenario};
+use crate::timeline::{Recorder, Timeline};
 use crate::units::{duration, nanos, seconds, timestamp};
 use crate::workload::{Sender, Workload};
 
@@ -47,6 +48,8 @@ enum Event {
     Timer,
     /// The fleet is read.
     Tick,
+    /// A piece of the recording ends.
+    Piece,
     /// The first request came while there is no replica.
     FromZero,
     /// A fault of the scenario begins.
@@ -79,6 +82,7 @@ struct World<'a> {
     started: Vec<Duration>,
     woken: bool,
     measured: Measured,
+    recorder: Option<Recorder>,
 }
 
 /// What is measured on the way.
@@ -101,15 +105,21 @@ struct Measured {
 #[must_use]
 pub fn run(scenario: &Scenario, control: Control, seed: u64) -> Outcome {
     let mut world = World::new(scenario, control, seed);
-    world.start();
-    let end = nanos(scenario.duration);
-    while !world.is_over() {
-        let Some(event) = world.events.pop(end) else {
-            break;
-        };
-        world.handle(event);
-    }
+    world.run();
     world.finish()
+}
+
+/// Runs a scenario that is known to end at `end` once more, and records what it looks like.
+pub(crate) fn record(scenario: &Scenario, control: Control, seed: u64, end: f64) -> Timeline {
+    let mut world = World::new(scenario, control, seed);
+    world.recorder = Some(Recorder::new(end));
+    world.run();
+    world.end_piece();
+    let recorder = world.recorder.take();
+    let outcome = world.finish();
+    recorder
+        .map(|recorder| recorder.finish(&outcome))
+        .unwrap_or_default()
 }
 
 impl<'a> World<'a> {
@@ -137,6 +147,18 @@ impl<'a> World<'a> {
                 work: vec![0.0; models],
                 ..Measured::default()
             },
+            recorder: None,
+        }
+    }
+
+    fn run(&mut self) {
+        self.start();
+        let end = nanos(self.scenario.duration);
+        while !self.is_over() {
+            let Some(event) = self.events.pop(end) else {
+                break;
+            };
+            self.handle(event);
         }
     }
 
@@ -156,6 +178,9 @@ impl<'a> World<'a> {
             self.events.push(at, Rank::Begin, Event::Wake(sender));
         }
         self.events.push(0, Rank::Look, Event::Tick);
+        if let Some(recorder) = &self.recorder {
+            self.events.push(recorder.width(), Rank::Look, Event::Piece);
+        }
         self.note_size();
     }
 
@@ -168,6 +193,7 @@ impl<'a> World<'a> {
             Event::Ready { replica } => self.start_ended(replica),
             Event::Timer => self.gate_timeout(),
             Event::Tick => self.tick(),
+            Event::Piece => self.next_piece(),
             Event::FromZero => self.grow_from_zero(),
             Event::Fault { place } => self.break_something(place),
             Event::Restore { replica, what } => self.restore(replica, what),
@@ -200,7 +226,11 @@ impl<'a> World<'a> {
             self.measured.decisions += 1;
             if let Some(desired) = rule.on_tick(seconds(now), &readings) {
                 let fleet = &self.scenario.fleet;
-                self.resize(desired.clamp(fleet.replicas_min, fleet.replicas_max), &[]);
+                let desired = desired.clamp(fleet.replicas_min, fleet.replicas_max);
+                if let Some(recorder) = &mut self.recorder {
+                    recorder.decided(now, self.desired, desired, None);
+                }
+                self.resize(desired, &[]);
             }
             return;
         }
@@ -224,6 +254,11 @@ impl<'a> World<'a> {
 
     fn follow(&mut self, decision: &Decision) {
         self.measured.decisions += 1;
+        if let Some(recorder) = &mut self.recorder {
+            let (from, to) = (self.desired, decision.desired.get());
+            let reason = Some(decision.reason.to_string());
+            recorder.decided(self.events.now(), from, to, reason);
+        }
         if let Some(gate) = &mut self.gate {
             gate.on_decision(timestamp(self.events.now()), decision);
         }
@@ -257,6 +292,27 @@ impl<'a> World<'a> {
         let peak = peak.map(|counts| counts.peak(now));
         let models = self.counts.iter_mut().map(|counts| counts.load(now));
         observation(models.collect(), self.fleet.rows(), peak, started)
+    }
+
+    fn next_piece(&mut self) {
+        self.end_piece();
+        if let Some(recorder) = &self.recorder {
+            let at = self.events.now().saturating_add(recorder.width());
+            self.events.push(at, Rank::Look, Event::Piece);
+        }
+    }
+
+    fn end_piece(&mut self) {
+        let now = self.events.now();
+        let arrivals = self.counts.iter().map(|counts| counts.arrivals).sum();
+        let areas = self
+            .counts
+            .iter()
+            .map(|counts| counts.in_flight.integral(timestamp(now)));
+        let area = areas.sum();
+        if let Some(recorder) = &mut self.recorder {
+            recorder.piece(now, arrivals, area);
+        }
     }
 
     fn note_size(&mut self) {

@@ -131,3 +131,29 @@ fn replicas_count_from_being_asked_for_until_they_are_gone() {
     assert!((outcome.replica_seconds - 3000.0).abs() < 1e-6);
     assert!((outcome.end - 1000.0).abs() < 1e-9);
 }
+
+#[test]
+fn what_is_recorded_over_time_adds_up_to_what_came_of_the_run() {
+    let load = "  - steps: { points: [{ at: 0s, rate: 1 }, { at: 300s, rate: 8 }] }\n";
+    let text = scenario("{ start: 1, min: 1, max: 30 }", LATE, load, "");
+    let scenario = parse(&text, &|_| Err("no file".to_owned())).unwrap_or_else(|e| panic!("{e}"));
+    for policy in [Policy::Staffing, Policy::Knative, Policy::Clairvoyant] {
+        let expected = outcome(&text, Some(policy));
+        let seen = policy
+            .timeline(&scenario, 1)
+            .unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(seen.arrivals.len(), 300);
+        let sum = |values: &[f64]| values.iter().sum::<f64>() * seen.width;
+        assert!((sum(&seen.arrivals) - expected.arrivals as f64).abs() < 1e-3);
+        assert!((sum(&seen.in_flight) - expected.in_flight_area as f64 / 1e9).abs() < 1e-3);
+        let moved: u32 = seen
+            .changes
+            .iter()
+            .map(|one| one.to.abs_diff(one.from))
+            .sum();
+        assert_eq!(u64::from(moved), expected.changes);
+        let has_reasons = seen.changes.iter().all(|one| one.reason.is_some());
+        assert_eq!(has_reasons, policy == Policy::Staffing);
+        assert!(seen.wanted.iter().max() > Some(&5) && seen.p99.iter().flatten().count() > 250);
+    }
+}

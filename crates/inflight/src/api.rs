@@ -31,7 +31,7 @@ pub use access::Access;
 pub use listener::{AdminListener, ListenError};
 
 use crate::clock::Clock;
-use crate::fleet::{Member, Roster};
+use crate::fleet::{Fleet, Member, Roster};
 use crate::story::Story;
 use failure::Failure;
 
@@ -48,6 +48,12 @@ pub struct Api {
     pub access: Access,
     /// This run of this instance, by which others tell its counters apart.
     pub instance: InstanceId,
+}
+
+/// Reads a fleet once and shows it, as its page does.
+#[must_use]
+pub fn fleet(fleet: &Fleet, clock: Clock) -> wire::Fleet {
+    mapping::fleet(fleet, clock)
 }
 
 /// What the handlers share.

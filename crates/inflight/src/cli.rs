@@ -8,6 +8,7 @@ pub mod explain;
 mod load;
 mod output;
 mod render;
+mod replay;
 pub mod run;
 mod simulate;
 pub mod status;
@@ -45,6 +46,8 @@ enum Command {
     Status(status::StatusArgs),
     /// Runs scenarios under policies in virtual time and compares them.
     Simulate(simulate::SimulateArgs),
+    /// Decides again what a journal has recorded, and prints the differences.
+    Replay(replay::ReplayArgs),
     /// Says why a fleet of a running instance has its size, and what would change it.
     Explain(explain::ExplainArgs),
     /// Sends a closed-loop load, for the scripts in `bench/seen`.
@@ -74,6 +77,7 @@ pub fn main() -> ExitCode {
         Command::Render(args) => render::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Simulate(args) => simulate::run(&args),
+        Command::Replay(args) => replay::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Load(args) => load::run(&args),
     }

@@ -3,9 +3,11 @@
 //! What cannot work is not built: whoever holds a [`Config`] need not check it again. The parts of
 //! the shell take their own settings from it; none of them reads the file.
 
+mod chart;
 mod document;
 mod error;
 mod measured;
+mod query;
 mod raw;
 mod reference;
 mod resolve;
@@ -26,11 +28,13 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue};
 use inflight_core::{Bytes, Replicas, Slots};
 
+pub use chart::{ChartAdvice, chart_advice};
 pub use error::{ConfigError, Located, Place, Problem};
 pub use measured::{
     CustomExecuting, CustomSettings, EnvoyEstimator, EnvoySettings, MeasuredSettings, PageUrl,
     PagesSettings, PrometheusSettings, Queries, ServerKind, ServersSettings,
 };
+pub use query::query_spans;
 pub use reference::reference_page;
 pub use setting::Network;
 pub use surroundings::{NoSecret, Surroundings, read_secret};

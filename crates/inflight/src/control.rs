@@ -67,6 +67,8 @@ pub struct Control {
     admission_open: bool,
     /// How long the replicas took that became ready since the last reading.
     started: Vec<Duration>,
+    /// Up to which beginning of the journal it was told what the scaler knows.
+    known_told: u64,
     /// What the target was not told yet of single replicas.
     untold: Vec<(ReplicaId, TargetCommand)>,
     next_tick: Timestamp,
@@ -99,6 +101,7 @@ impl Control {
             held,
             admission_open: true,
             started: Vec::new(),
+            known_told: 0,
             untold: Vec::new(),
             next_tick: now,
             next_decision: now,
@@ -295,6 +298,7 @@ impl Control {
         let decision = is_due.then(|| self.decide(now));
         self.story
             .read(self.fleet.name(), now, &observation, decision.as_ref());
+        self.known_told = (self.story).known(self.fleet.name(), now, &self.scaler, self.known_told);
         let open = self.fleet.load().admission_open;
         if open != self.admission_open {
             self.admission_open = open;

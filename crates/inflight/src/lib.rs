@@ -15,6 +15,7 @@ pub mod lines;
 pub mod ports;
 pub mod probe;
 pub mod render;
+pub mod replay;
 pub mod runtime;
 pub mod serve;
 pub mod sources;

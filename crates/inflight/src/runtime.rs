@@ -46,6 +46,8 @@ use handover::{Doorway, Offer, Predecessor, SNAPSHOT_MAX, SocketKind, Sockets, S
 use keda::KedaServers;
 use leaving::Leaving;
 use part::Part;
+pub use wiring::sizing;
+
 use running_fleet::{Leave, Left, Prepared, RunningFleet};
 use snapshot::Snapshot;
 use state_dir::StateDir;
@@ -227,6 +229,18 @@ impl Running {
     #[must_use]
     pub fn admin(&self) -> SocketAddr {
         self.admin.address
+    }
+
+    /// Returns the fleets, in the order of the configuration.
+    #[must_use]
+    pub fn fleets(&self) -> Vec<Arc<Fleet>> {
+        self.roster.fleets()
+    }
+
+    /// Returns the clock that the fleets' timestamps are of.
+    #[must_use]
+    pub const fn clock(&self) -> Clock {
+        self.clock
     }
 
     /// Returns the first fleet and the address of its gateway, if it has one.

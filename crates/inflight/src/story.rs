@@ -6,16 +6,18 @@
 mod events;
 pub mod journal;
 mod mapping;
+mod past;
 pub mod wire;
 
 use std::sync::Arc;
 
 use inflight_core::load::Observation;
-use inflight_core::scaling::{Held, ScalingConfig};
+use inflight_core::scaling::{Held, PastScaler, Scaler, ScalingConfig};
 use inflight_core::{Decision, Replicas, Timestamp};
 
 pub use events::{Event, Events, Happening, Heard, Released};
 pub use mapping::{Unreadable, config_of, decision as decision_line, hold_of, observation_of};
+pub use past::{Known, KnownModel, KnownScaler};
 
 use crate::clock::Clock;
 use crate::ports::TargetEvent;
@@ -56,21 +58,34 @@ impl Story {
 
     /// A scaler was built, with all that it was given.
     ///
-    /// `goes_on`: it goes on from what an earlier process knew, which is not told; what follows
-    /// cannot be computed again from the journal alone.
+    /// `past`: what it goes on from, which an earlier process knew.
     pub fn started(
         &self,
         fleet: &str,
         now: Timestamp,
         config: &ScalingConfig,
         current: Replicas,
-        goes_on: bool,
+        past: Option<&PastScaler>,
     ) {
         self.write(fleet, now, || What::Start {
             config: Box::new(mapping::config(config)),
             current: current.get(),
-            goes_on,
+            goes_on: past.is_some(),
+            past: past.map(|past| Box::new(Known::from(past))),
         });
+    }
+
+    /// Says what a scaler knows where the journal cannot be read from its start: in each file, and
+    /// after lost lines. `told` is what this returned before, 0 at first.
+    pub fn known(&self, fleet: &str, now: Timestamp, scaler: &Scaler, told: u64) -> u64 {
+        let beginnings = self.journal.as_ref().map_or(told, Journal::beginnings);
+        if beginnings != told {
+            self.write(fleet, now, || What::State {
+                config: Box::new(mapping::config(scaler.config())),
+                past: Box::new(Known::from(&scaler.export())),
+            });
+        }
+        beginnings
     }
 
     /// A scaler was given another configuration.

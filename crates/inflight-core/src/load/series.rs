@@ -6,14 +6,18 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use super::freshness::Missing;
 use crate::time::Timestamp;
 
-/// A horizon is kept in at most this many points (and three more); readings that come closer
+/// A horizon is kept in at most this many points ([`POINTS_MAX`] in all); readings that come closer
 /// together replace the newest. At the default horizon of 300 s that is a point each 1.2 s, under
 /// the tick of 2 s.
 const POINTS: u32 = 256;
 
-/// No total grows past this, so that differences of totals stay finite.
+/// One before the horizon, and the newest two may crowd.
+const POINTS_MAX: usize = POINTS as usize + 3;
+
+/// No total grows past this, and no maximum, so that differences of totals stay finite.
 const TOTAL_MAX: f64 = 1e300;
 
 /// No mean is larger than this: far more than any fleet serves, and small enough that products of
@@ -45,6 +49,8 @@ pub struct PastSeries {
     pub cumulative: Option<f64>,
     /// The level at the newest point.
     pub level: Option<f64>,
+    /// Why the latest reading was missing, if it was.
+    pub missing: Option<Missing>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -70,6 +76,7 @@ impl Series {
             points: export(&self.points),
             cumulative: self.cumulative,
             level: self.level,
+            missing: None,
         }
     }
 
@@ -235,6 +242,7 @@ impl Maxima {
 
     /// Takes the largest value since the previous reading.
     pub(super) fn record(&mut self, at: Timestamp, largest: f64) {
+        let largest = largest.min(TOTAL_MAX);
         let mut value = largest;
         if let Some(newest) = self.points.back_mut() {
             if at <= newest.at {
@@ -275,7 +283,7 @@ fn export(points: &VecDeque<Point>) -> Vec<(Timestamp, f64)> {
 
 /// Takes the newest points that are in order, past, and numbers.
 fn restore(now: Timestamp, past: &[(Timestamp, f64)]) -> VecDeque<Point> {
-    let most = past.len().saturating_sub(POINTS as usize + 1);
+    let most = past.len().saturating_sub(POINTS_MAX);
     let mut points: VecDeque<Point> = VecDeque::new();
     for &(at, value) in past.iter().skip(most) {
         let follows = points.back().is_none_or(|newest| newest.at < at);
@@ -310,7 +318,7 @@ fn push(points: &mut VecDeque<Point>, horizon: Duration, point: Point) {
     while points.get(1).is_some_and(|second| second.at <= start) {
         points.pop_front();
     }
-    invariant!("a series is bounded", points.len() <= POINTS as usize + 3);
+    invariant!("a series is bounded", points.len() <= POINTS_MAX);
 }
 
 #[cfg(test)]

@@ -33,6 +33,8 @@ pub struct History {
     metric: Term<f64>,
     filled: Tracked,
     is_partial: bool,
+    /// When a part of the load was last missing.
+    partial_at: Option<Timestamp>,
     read_at: Option<Timestamp>,
     freshness: Duration,
 }
@@ -111,6 +113,7 @@ impl History {
             metric: Term::Unknown(Missing::NeverRead),
             filled: Tracked::series(horizon),
             is_partial: false,
+            partial_at: None,
             read_at: None,
             freshness,
         }
@@ -154,6 +157,9 @@ impl History {
         self.metric = observation.metric;
         self.filled.record_level(now, observation.filled);
         self.is_partial = observation.is_partial;
+        if observation.is_partial {
+            self.partial_at = Some(now);
+        }
         self.read_at = Some(now);
         activity
     }
@@ -164,10 +170,12 @@ impl History {
         self.read_at
     }
 
-    /// Tells whether a part of the load was missing from the latest reading.
+    /// Tells whether a part of the load is missing from the latest reading, or was from one of
+    /// the last `window`: a mean over it is then the least there is.
     #[must_use]
-    pub fn is_partial(&self) -> bool {
-        self.is_partial
+    pub fn is_partial(&self, now: Timestamp, window: Duration) -> bool {
+        let was_partial = |at| now.since(at) < window;
+        self.is_partial || self.partial_at.is_some_and(was_partial)
     }
 
     /// Returns the number of models.

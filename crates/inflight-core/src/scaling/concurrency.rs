@@ -42,6 +42,21 @@ pub struct Burst {
     largest: Replicas,
 }
 
+impl Burst {
+    /// Goes on with a burst whose threshold was last passed at a moment.
+    pub(super) const fn of(last_passed: Timestamp, largest: Replicas) -> Self {
+        Self {
+            last_passed,
+            largest,
+        }
+    }
+
+    /// Returns when the threshold was last passed, and the largest size.
+    pub(super) const fn parts(self) -> (Timestamp, Replicas) {
+        (self.last_passed, self.largest)
+    }
+}
+
 /// What the policy found.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ConcurrencyFinding {

@@ -4,6 +4,8 @@
 
 use std::time::Duration;
 
+use super::concurrency::Burst;
+use super::start_delay::Growth;
 use super::{Held, Scaler};
 use crate::load::PastLoad;
 use crate::time::Timestamp;
@@ -20,6 +22,8 @@ pub struct PastScaler {
     pub busy_at: Timestamp,
     /// The targets that scale-down waits for, oldest and largest first.
     pub targets: Vec<(Timestamp, Replicas)>,
+    /// How long sizes stayed away that were needed again, oldest and longest first.
+    pub returns: Vec<(Timestamp, Duration)>,
     /// The sizes that step limits count from, oldest first.
     pub sizes: Vec<(Timestamp, Replicas)>,
     /// Since when the load is unknown.
@@ -34,6 +38,12 @@ pub struct PastScaler {
     pub desired: Replicas,
     /// What a person held the size to.
     pub held: Option<Held>,
+    /// A burst of `concurrency`: when its threshold was last passed, and its largest size.
+    pub burst: Option<(Timestamp, Replicas)>,
+    /// Since when a fleet that shall be larger has not grown.
+    pub stalled_since: Option<Timestamp>,
+    /// The ready replicas at that last look.
+    pub ready: Option<Replicas>,
 }
 
 impl Scaler {
@@ -45,6 +55,7 @@ impl Scaler {
             start_delays: self.start_delay.recent().collect(),
             busy_at: self.idle.busy_at(),
             targets: self.stabilization.targets().collect(),
+            returns: self.stabilization.returns().collect(),
             sizes: self.sizes.changes().collect(),
             unknown_since: self.unknown_since,
             started: self.started,
@@ -52,6 +63,9 @@ impl Scaler {
             settled: self.settled,
             desired: self.desired,
             held: self.held,
+            burst: self.burst.map(Burst::parts),
+            stalled_since: self.growth.stalled_since,
+            ready: self.growth.ready,
         }
     }
 
@@ -61,6 +75,7 @@ impl Scaler {
         self.history.restore(now, &past.load);
         self.start_delay.observe(&past.start_delays);
         self.idle.restore(past.busy_at.min(now));
+        self.stabilization.restore_returns(now, &past.returns);
         let window = self.down_window();
         for &(at, target) in &past.targets {
             self.stabilization.push(at.min(now), target, window);
@@ -74,5 +89,12 @@ impl Scaler {
         self.settled = past.settled;
         self.desired = past.desired;
         self.held = past.held;
+        self.burst = past
+            .burst
+            .map(|(at, largest)| Burst::of(at.min(now), largest));
+        self.growth = Growth {
+            ready: past.ready,
+            stalled_since: past.stalled_since.map(|at| at.min(now)),
+        };
     }
 }

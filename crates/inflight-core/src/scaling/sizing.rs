@@ -21,8 +21,6 @@ pub(super) struct Situation<'a> {
     pub(super) slots: &'a [Slots],
     /// The last answer, before the lost were added.
     pub(super) current: Replicas,
-    /// Whether replicas are on their way that are not ready yet.
-    pub(super) starting: bool,
     pub(super) start_delay: Duration,
 }
 
@@ -43,6 +41,8 @@ pub(super) struct Sizing {
     pub(super) trigger: Replicas,
     /// The size down to which the fleet shrinks.
     pub(super) down: Replicas,
+    /// What is needed for longer than a queue takes to clear, which the down window remembers.
+    pub(super) lasting: Replicas,
     /// Load / what the present size is for; `None` where nothing can be said, as without a size.
     pub(super) ratio: Option<f64>,
     /// Whether all terms are there; the answer may grow the fleet only, otherwise.
@@ -144,6 +144,7 @@ impl Sizing {
             want,
             trigger: want,
             down: want,
+            lasting: want,
             ratio,
             complete: true,
         }

@@ -46,6 +46,8 @@ pub struct Parts {
     pub closed_loop: bool,
     /// Never more slots than there were requests at once.
     pub cap: bool,
+    /// A longer down window where sizes are needed again and again.
+    pub returns: bool,
 }
 
 impl StaffingConfig {
@@ -58,12 +60,12 @@ impl StaffingConfig {
     /// Each of the two windows that the trend compares.
     pub const TREND: Duration = Duration::from_secs(60);
 
-    /// Few replicas and short waits: margin 1, down window 4 start delays.
+    /// Few replicas and short waits: margin 1, down window 1 start delay.
     #[must_use]
     pub fn balanced() -> Self {
         Self {
             margin: 1.0,
-            down_factor: 4,
+            down_factor: 1,
             utilization_ceiling: 0.75,
             batching: Vec::new(),
             parts: Parts {
@@ -71,16 +73,17 @@ impl StaffingConfig {
                 trend: true,
                 closed_loop: true,
                 cap: true,
+                returns: true,
             },
         }
     }
 
-    /// More replicas and shorter waits: margin 1.5, down window 6 start delays.
+    /// More replicas and shorter waits: margin 1.5, down window 2 start delays.
     #[must_use]
     pub fn latency() -> Self {
         Self {
             margin: 1.5,
-            down_factor: 6,
+            down_factor: 2,
             ..Self::balanced()
         }
     }
@@ -178,6 +181,7 @@ impl StaffingConfig {
             whole.want = whole.want.max(sized.replicas(staffed.want));
             whole.trigger = whole.trigger.max(sized.replicas(staffed.trigger));
             whole.down = whole.down.max(sized.replicas(staffed.down));
+            whole.lasting = whole.lasting.max(sized.replicas(staffed.lasting));
             if largest
                 .as_ref()
                 .is_none_or(|largest| sized.need() > largest.need())

@@ -23,8 +23,8 @@ pub(super) struct StartDelay {
 /// Since when a fleet that shall be larger than it is has not grown.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Growth {
-    ready: Option<Replicas>,
-    stalled_since: Option<Timestamp>,
+    pub(super) ready: Option<Replicas>,
+    pub(super) stalled_since: Option<Timestamp>,
 }
 
 impl StartDelay {

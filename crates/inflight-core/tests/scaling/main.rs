@@ -14,6 +14,8 @@ mod metric;
 #[cfg(test)]
 mod must_hold;
 #[cfg(test)]
+mod partial;
+#[cfg(test)]
 mod properties;
 #[cfg(test)]
 mod reasons;

@@ -152,6 +152,29 @@ proptest! {
     }
 
     #[test]
+    fn a_scaler_that_goes_on_elsewhere_decides_as_if_it_had_stayed(
+        config in any_config(),
+        readings in any_readings(any_replicas().boxed()),
+        moves in vec(any::<bool>(), 40),
+    ) {
+        let mut now = Timestamp::from_nanos(1 << 40);
+        let mut stayed = Scaler::new(config.clone(), now, Replicas::new(3));
+        let mut moved = stayed.clone();
+        for ((pause, observation), moves) in readings.iter().zip(moves) {
+            now = now + *pause;
+            stayed.observe(now, observation);
+            moved.observe(now, observation);
+            prop_assert_eq!(moved.decide(now), stayed.decide(now));
+            if moves {
+                let past = moved.export();
+                moved = Scaler::new(config.clone(), now, Replicas::ZERO);
+                moved.restore(now, &past);
+                prop_assert_eq!(moved.export(), past);
+            }
+        }
+    }
+
+    #[test]
     fn what_goes_is_what_is_too_many(
         config in any_config(),
         readings in any_readings(any_replicas().boxed()),

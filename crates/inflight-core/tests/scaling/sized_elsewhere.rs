@@ -16,9 +16,9 @@ fn b35_a_fleet_that_somebody_else_sizes_is_found_by_the_first_readings() {
         Policy::Occupancy(OccupancyConfig::new(1.0, Duration::from_secs(60)).unwrap()),
     ] {
         let bounds = Bounds::new(Replicas::ZERO, Replicas::new(100)).unwrap();
-        let config = ScalingConfig::new(policy, bounds, Slots::new(10).unwrap());
-        let start = Scaler::new(config, Timestamp::ORIGIN, Replicas::ZERO);
-        let mut scaler = start.sized_elsewhere();
+        let mut config = ScalingConfig::new(policy, bounds, Slots::new(10).unwrap());
+        config.is_sized_elsewhere = true;
+        let mut scaler = Scaler::new(config, Timestamp::ORIGIN, Replicas::ZERO);
         // At first the source has not found all of them.
         let found = (1..=7).chain(std::iter::repeat(7));
         for (second, ready) in (0..60).step_by(2).zip(found) {

@@ -283,6 +283,9 @@ impl World<'_> {
         let wait = one.began.unwrap_or(now) - one.arrived;
         self.measured.within_slo += u64::from(wait <= self.slo(one.model));
         self.measured.sojourn.record(now - one.arrived);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.ended(now - one.arrived);
+        }
         self.end(request, Outcome::Completed);
     }
 

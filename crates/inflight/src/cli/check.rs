@@ -1,7 +1,11 @@
-//! `inflight check`: judges a configuration and says what it would run. Starts nothing.
+//! `inflight check`: judges a configuration and says what it would run. Starts no fleet.
+
+mod live;
+mod values;
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -18,19 +22,36 @@ pub struct CheckArgs {
     /// Which configuration.
     #[command(flatten)]
     pub config: ConfigFile,
+    /// Reads the values of a SuperSONIC chart instead, and says what they do, what would be
+    /// otherwise with inflight, and what to fix.
+    #[arg(long, value_name = "FILE")]
+    pub values: Option<PathBuf>,
+    /// Asks every source as well, for 20 s at most, and says what each term is, how it was got and
+    /// what it would lead to. Exit code 1 when one is unknown.
+    #[arg(long)]
+    pub live: bool,
 }
 
-/// Prints the verdict and returns the exit code: 0 right, 1 failed to print, 2 wrong.
+/// Prints the verdict and returns the exit code: 0 right, 1 failed to print or not all known,
+/// 2 wrong.
 #[must_use]
 pub fn run(args: &CheckArgs) -> ExitCode {
-    let (written, code) = match args.config.load() {
-        Ok(config) => (
-            io::stdout().write_all(report(&config).as_bytes()),
-            ExitCode::SUCCESS,
-        ),
-        Err(error) => (writeln!(io::stderr(), "{error}"), ExitCode::from(USAGE)),
+    if let Some(path) = &args.values {
+        return values::run(path);
+    }
+    let config = match args.config.load() {
+        Ok(config) => config,
+        Err(error) => {
+            let written = writeln!(io::stderr(), "{error}");
+            return written.map_or(ExitCode::FAILURE, |()| ExitCode::from(USAGE));
+        }
     };
-    written.map_or(ExitCode::FAILURE, |()| code)
+    let written = io::stdout().write_all(report(&config).as_bytes());
+    match written {
+        Err(_) => ExitCode::FAILURE,
+        Ok(()) if args.live => live::run(&config),
+        Ok(()) => ExitCode::SUCCESS,
+    }
 }
 
 /// Says what a configuration would run, a line per fleet, and what is worth a look.
@@ -133,7 +154,7 @@ fn slots(fleet: &FleetConfig) -> String {
     format!("slots {}", rows.join(", "))
 }
 
-fn policy(policy: &PolicySettings) -> String {
+pub(super) fn policy(policy: &PolicySettings) -> String {
     let name = policy.name();
     match policy {
         PolicySettings::Staffing { profile } => match profile {

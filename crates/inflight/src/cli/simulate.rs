@@ -1,20 +1,27 @@
 //! `inflight simulate`: runs scenarios in virtual time under one or all policies, and prints a
-//! table for each.
+//! table for each, or which settings to take.
+
+mod page;
+mod recorded;
+mod runs;
+mod suggest;
 
 use std::fs;
-use std::io::{self, IsTerminal, Write};
-use std::num::NonZeroUsize;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use clap::Args;
 use inflight_sim::scenario::{Scenario, parse};
-use inflight_sim::{Outcome, POLICIES, Policy, Report};
+use inflight_sim::{POLICIES, Policy, Report};
 
+use self::page::Recorded;
+use self::runs::{side_by_side, whole};
+use self::suggest::Suggestion;
 use super::USAGE;
+use super::output::replace_file;
 
 /// The first seed: rules are tuned on 1 to 7, and reported on others.
 const FIRST_SEED: u64 = 11;
@@ -25,7 +32,7 @@ const BYTES_MAX: u64 = 256 << 20;
 /// Runs scenarios under policies in virtual time and compares them.
 #[derive(Clone, Debug, Args)]
 pub(super) struct SimulateArgs {
-    /// Scenario files, or folders of them.
+    /// Scenario files, or folders of them; with `--suggest` journals (`.jsonl`) too.
     #[arg(required = true, value_name = "SCENARIO")]
     scenarios: Vec<PathBuf>,
     /// Policies, separated by commas; all of them by default.
@@ -37,29 +44,86 @@ pub(super) struct SimulateArgs {
     /// Prints JSON.
     #[arg(long)]
     json: bool,
+    /// Writes a page that shows the runs of the first seed over time; it needs no other file.
+    #[arg(long, value_name = "FILE", conflicts_with = "suggest")]
+    html: Option<PathBuf>,
+    /// Tries policies, thresholds and maxima, and says which to take.
+    #[arg(long, conflicts_with = "policy")]
+    suggest: bool,
+    /// The present setting, to compare with.
+    #[arg(
+        short = 'c',
+        long = "config",
+        value_name = "FILE",
+        requires = "suggest"
+    )]
+    config: Option<PathBuf>,
+    /// Which fleet of the configuration or the journal; needed where there are several.
+    #[arg(long, value_name = "NAME", requires = "suggest")]
+    fleet: Option<String>,
+    /// How long a request of a journal may wait; by default as long as it executes on average.
+    #[arg(long, value_name = "SPAN", requires = "suggest", value_parser = humantime::parse_duration)]
+    slo: Option<Duration>,
+    /// How long to try.
+    #[arg(long, value_name = "SPAN", default_value = "60s", requires = "suggest", value_parser = humantime::parse_duration)]
+    within: Duration,
 }
 
 /// Runs and prints; returns the exit code: 0 done, 1 failed, 2 a wrong scenario or policy.
 #[must_use]
 pub(super) fn run(args: &SimulateArgs) -> ExitCode {
-    let prepared = policies(&args.policy).and_then(|policies| {
+    let (done, failed) = match Job::new(args) {
+        Ok(job) => (job.run(args), ExitCode::FAILURE),
+        Err(error) => (Err(error), ExitCode::from(USAGE)),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        // Nobody is left to be told when standard error is gone as well.
+        Err(error) => writeln!(io::stderr(), "{error:#}").map_or(ExitCode::FAILURE, |()| failed),
+    }
+}
+
+/// What is to be run, read and checked.
+enum Job {
+    Compare {
+        scenarios: Vec<Scenario>,
+        policies: Vec<Policy>,
+    },
+    Suggest(Vec<Suggestion>),
+}
+
+impl Job {
+    fn new(args: &SimulateArgs) -> Result<Self> {
+        if args.suggest {
+            let suggestion = |path| Suggestion::new(path, args);
+            let paths = files(&args.scenarios)?;
+            let suggestions = paths.iter().map(|path| suggestion(path));
+            return Ok(Self::Suggest(suggestions.collect::<Result<_>>()?));
+        }
+        let policies = policies(&args.policy)?;
         let scenarios = scenarios(&args.scenarios)?;
         check(&scenarios, &policies)?;
-        Ok((policies, scenarios))
-    });
-    let (policies, scenarios) = match prepared {
-        Ok(prepared) => prepared,
-        Err(error) => {
-            let told = writeln!(io::stderr(), "{error:#}");
-            return told.map_or(ExitCode::FAILURE, |()| ExitCode::from(USAGE));
-        }
-    };
-    match simulate(&scenarios, &policies, args.seeds).and_then(|reports| print(&reports, args.json))
-    {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            // Nobody is left to be told when standard error is gone as well.
-            writeln!(io::stderr(), "{error:#}").map_or(ExitCode::FAILURE, |()| ExitCode::FAILURE)
+        Ok(Self::Compare {
+            scenarios,
+            policies,
+        })
+    }
+
+    fn run(&self, args: &SimulateArgs) -> Result<()> {
+        match self {
+            Self::Compare {
+                scenarios,
+                policies,
+            } => {
+                let reports = simulate(scenarios, policies, args.seeds)?;
+                if let Some(file) = &args.html {
+                    let recorded = record(scenarios, policies)?;
+                    let page = page::page(&reports, recorded, FIRST_SEED)?;
+                    replace_file(file, page.as_bytes())?;
+                }
+                print(&reports, args.json)
+            }
+            Self::Suggest(suggestions) => suggest::run(suggestions, args),
         }
     }
 }
@@ -79,6 +143,11 @@ fn policies(names: &[String]) -> Result<Vec<Policy>> {
 }
 
 fn scenarios(paths: &[PathBuf]) -> Result<Vec<Scenario>> {
+    files(paths)?.iter().map(|file| scenario(file)).collect()
+}
+
+/// Returns the files that paths name, and those in folders.
+fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for path in paths {
         if path.is_dir() {
@@ -92,7 +161,7 @@ fn scenarios(paths: &[PathBuf]) -> Result<Vec<Scenario>> {
             files.push(path.clone());
         }
     }
-    files.iter().map(|file| scenario(file)).collect()
+    Ok(files)
 }
 
 fn yaml_files(folder: &Path) -> io::Result<Vec<PathBuf>> {
@@ -144,7 +213,12 @@ fn simulate(scenarios: &[Scenario], policies: &[Policy], seeds: u32) -> Result<V
             jobs.extend(seeds.iter().map(|&seed| (scenario, policy, seed)));
         }
     }
-    let mut outcomes = side_by_side(&jobs)?.into_iter();
+    let outcomes = side_by_side(jobs.len(), |place| {
+        let (scenario, policy, seed) = jobs[place];
+        let outcome = policy.outcome(scenario, seed)?;
+        whole(outcome, scenario, policy.name(), seed)
+    });
+    let mut outcomes = outcomes?.into_iter();
     let mut reports = Vec::new();
     for scenario in scenarios {
         let mut runs = Vec::new();
@@ -156,46 +230,28 @@ fn simulate(scenarios: &[Scenario], policies: &[Policy], seeds: u32) -> Result<V
     Ok(reports)
 }
 
-fn side_by_side(jobs: &[(&Scenario, Policy, u64)]) -> Result<Vec<Outcome>> {
-    let next = AtomicUsize::new(0);
-    let work = || {
-        let mut done = Vec::new();
-        loop {
-            let place = next.fetch_add(1, Ordering::Relaxed);
-            let Some(&(scenario, policy, seed)) = jobs.get(place) else {
-                return Ok(done);
-            };
-            progress(place, jobs.len());
-            let outcome = policy.outcome(scenario, seed)?;
-            if let Some(broken) = outcome.broken_identity() {
-                let (name, policy) = (&scenario.name, policy.name());
-                bail!("{name} under {policy}, seed {seed}: {broken}");
-            }
-            done.push((place, outcome));
-        }
-    };
-    let workers = thread::available_parallelism().map_or(1, NonZeroUsize::get);
-    let mut done = thread::scope(|scope| {
-        let threads: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
-        let mut done = Vec::new();
-        for thread in threads {
-            let results = thread.join().map_err(|_| anyhow!("a run panicked"))??;
-            done.extend(results);
-        }
-        Ok::<_, anyhow::Error>(done)
-    })?;
-    progress(jobs.len(), jobs.len());
-    done.sort_by_key(|&(place, _)| place);
-    Ok(done.into_iter().map(|(_, outcome)| outcome).collect())
-}
-
-/// Says on a terminal how far it is; a terminal that is gone does not matter.
-fn progress(done: usize, all: usize) {
-    let mut terminal = io::stderr();
-    if terminal.is_terminal() {
-        let end = if done == all { "\r\x1b[K" } else { "" };
-        drop(write!(terminal, "\r{done} of {all} runs{end}"));
+/// Runs each policy once more, with the first seed, to see what it looks like over time; and what
+/// knows the load ahead beside them.
+fn record(scenarios: &[Scenario], policies: &[Policy]) -> Result<Vec<Vec<Recorded>>> {
+    let mut shown = policies.to_vec();
+    if !shown.contains(&Policy::Clairvoyant) {
+        shown.push(Policy::Clairvoyant);
     }
+    let jobs: Vec<(&Scenario, Policy)> = (scenarios.iter())
+        .flat_map(|scenario| shown.iter().map(move |&policy| (scenario, policy)))
+        .collect();
+    let recorded = side_by_side(jobs.len(), |place| {
+        let (scenario, policy) = jobs[place];
+        Ok(Recorded {
+            policy: policy.name(),
+            timeline: policy.timeline(scenario, FIRST_SEED)?,
+        })
+    });
+    let mut recorded = recorded?.into_iter();
+    let of_each = scenarios
+        .iter()
+        .map(|_| recorded.by_ref().take(shown.len()).collect());
+    Ok(of_each.collect())
 }
 
 fn print(reports: &[Report], json: bool) -> Result<()> {

@@ -3,6 +3,7 @@
 //! Single values were judged when they were read; a key that was wrong there is `None` here and is
 //! left out of comparisons, so that one slip gives one error.
 
+mod advice;
 mod endpoints;
 mod fleet;
 mod measured;

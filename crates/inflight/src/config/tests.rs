@@ -1,5 +1,6 @@
 //! What the configuration accepts, refuses and says about it.
 
+mod advice;
 mod documents;
 mod measured;
 

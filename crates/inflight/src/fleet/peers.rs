@@ -41,6 +41,7 @@ pub enum PeerKind {
 
 /// Who makes one reading of many.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "there is one for each fleet")]
 enum Join {
     /// Adds up what instances counted; `instance` is ours.
     Sum { instance: InstanceId, sum: Sum },

@@ -251,13 +251,11 @@ impl RunningFleet {
         };
         let (replicas, link) = RunningReplicas::start(&fleet, &told, orphans, host);
         let scaling = told.control.scaling.clone();
-        story.started(&config.name, now, &scaling, current, past.is_some());
+        let known = past.as_ref().map(|past| &past.scaler);
+        story.started(&config.name, now, &scaling, current, known);
         let mut scaler = Scaler::new(scaling, now, current);
-        if told.external.is_some() {
-            scaler = scaler.sized_elsewhere();
-        }
-        if let Some(past) = &past {
-            scaler.restore(now, &past.scaler);
+        if let Some(known) = known {
+            scaler.restore(now, known);
         }
         let mut control = Control::new(Arc::clone(&fleet), scaler, link, story.clone());
         if is_shared {

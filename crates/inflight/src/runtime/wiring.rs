@@ -187,6 +187,14 @@ pub(super) fn settings(fleet: &FleetConfig, rows: &ModelRows) -> anyhow::Result<
     })
 }
 
+/// Returns how a fleet would be sized that was started with this configuration.
+///
+/// # Errors
+/// A setting is impossible.
+pub fn sizing(fleet: &FleetConfig) -> anyhow::Result<ScalingConfig> {
+    scaling(fleet, &ModelRows::default().with(&fleet.models)?)
+}
+
 fn scaling(fleet: &FleetConfig, rows: &ModelRows) -> anyhow::Result<ScalingConfig> {
     let settings = &fleet.scaling;
     let policy = match settings.policy {
@@ -235,6 +243,7 @@ fn scaling(fleet: &FleetConfig, rows: &ModelRows) -> anyhow::Result<ScalingConfi
         idle_grace: settings.idle_grace,
         unknown_hold: settings.unknown_hold,
         unknown_fallback: settings.unknown_fallback,
+        is_sized_elsewhere: matches!(fleet.target, Target::Keda { .. }),
         freshness: freshness(fleet),
         slots: rows.slots(),
     })

@@ -135,8 +135,8 @@ impl<'a> EnvoyPage<'a> {
         if let Some(metric) = self.wrong {
             return Err(EnvoyPageError::NoCount(metric));
         }
-        let needed = self.values.iter().zip(METRICS).take(NEEDED);
-        for (_, metric) in needed.filter(|(value, _)| value.is_none()) {
+        let mut needed = self.values.iter().zip(METRICS).take(NEEDED);
+        if let Some((_, metric)) = needed.find(|(value, _)| value.is_none()) {
             return Err(EnvoyPageError::Missing {
                 name: name(),
                 metric,

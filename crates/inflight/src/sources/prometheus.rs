@@ -132,12 +132,7 @@ impl Asking<'_> {
     ///
     /// *Errors*: it was not answered.
     async fn ask(&mut self, what: &str, query: &str) -> Result<Answered, String> {
-        let mut form = form_urlencoded_pair("query", query);
-        let seconds = self.timeout.as_secs_f64();
-        form.push_str(&format!("&timeout={seconds:.3}s"));
-        if let Some(moment) = self.moment {
-            form.push_str(&format!("&time={moment:.3}"));
-        }
+        let form = question(query, self.timeout, self.moment);
         let told = |error: String| format!("{what}: {error}");
         let (at, status, body) =
             (self.client.post(form).await).map_err(|error: FetchError| told(error.to_string()))?;
@@ -149,6 +144,18 @@ impl Asking<'_> {
         }
         Ok(answered)
     }
+}
+
+/// Writes a question. Its time-out is a number of seconds, which may be a fraction; with a unit it
+/// may not (Prometheus refuses `5.000s`).
+fn question(query: &str, timeout: Duration, moment: Option<f64>) -> String {
+    let mut form = form_urlencoded_pair("query", query);
+    let seconds = timeout.as_secs_f64();
+    form.push_str(&format!("&timeout={seconds:.3}"));
+    if let Some(moment) = moment {
+        form.push_str(&format!("&time={moment:.3}"));
+    }
+    form
 }
 
 /// The envelope of every answer. What else is in it, warnings among it, changes no number.
@@ -243,6 +250,14 @@ fn form_urlencoded_pair(name: &str, value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_question_is_as_a_real_prometheus_takes_it() {
+        let timeout = Duration::from_millis(2_500);
+        assert_eq!(question("up", timeout, None), "query=up&timeout=2.500");
+        let at = question("a b", timeout, Some(7.25));
+        assert_eq!(at, "query=a%20b&timeout=2.500&time=7.250");
+    }
 
     fn answered(body: &str) -> Result<Answered, String> {
         read(StatusCode::OK, body.as_bytes()).map(|(_, answered)| answered)

@@ -40,13 +40,27 @@ pub struct JournalConfig {
 #[derive(Clone, Debug)]
 pub struct Journal {
     lines: SyncSender<Said>,
-    lost: Arc<AtomicU64>,
+    counts: Arc<Counts>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    /// Lines for which the thread had no room.
+    dropped: AtomicU64,
+    /// Lines that could not be written.
+    failed: AtomicU64,
+    /// Places in the journal before which a reader may lack lines: files' beginnings, lost lines.
+    beginnings: AtomicU64,
 }
 
 /// What the thread is told.
 #[derive(Debug)]
 enum Said {
-    Line(Box<Line>),
+    Line {
+        line: Box<Line>,
+        /// How many were dropped before it, so that the file tells it before this line.
+        dropped: u64,
+    },
     End(oneshot::Sender<()>),
 }
 
@@ -57,34 +71,39 @@ impl Journal {
     /// The system gives us no thread.
     pub fn start(config: JournalConfig) -> io::Result<Self> {
         let (lines, said) = sync_channel(WAITING);
-        let lost = Arc::new(AtomicU64::new(0));
-        let mut writer = Writer {
-            file: JournalFile::new(config),
-            lost: Arc::clone(&lost),
-            lost_told: 0,
-            configs: BTreeMap::new(),
-            fails: false,
-        };
+        let counts = Arc::new(Counts::default());
+        let mut writer = Writer::new(config, Arc::clone(&counts));
         thread::Builder::new()
             .name("journal".to_owned())
             .spawn(move || writer.run(&said))?;
-        Ok(Self { lines, lost })
+        Ok(Self { lines, counts })
     }
 
     /// Hands a line over; a line for which there is no room is lost.
     pub fn write(&self, line: Line) {
-        match self.lines.try_send(Said::Line(Box::new(line))) {
+        let line = Box::new(line);
+        let dropped = self.counts.dropped.load(Ordering::Relaxed);
+        match self.lines.try_send(Said::Line { line, dropped }) {
             Ok(()) => {}
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
-                self.lost.fetch_add(1, Ordering::Relaxed);
+                self.counts.dropped.fetch_add(1, Ordering::Relaxed);
             }
         }
+    }
+
+    /// Returns a number that changes where the journal cannot be read from its start.
+    #[must_use]
+    pub fn beginnings(&self) -> u64 {
+        self.counts.beginnings.load(Ordering::Relaxed)
     }
 
     /// Returns how many lines were lost.
     #[must_use]
     pub fn lost(&self) -> u64 {
-        self.lost.load(Ordering::Relaxed)
+        let Counts {
+            dropped, failed, ..
+        } = &*self.counts;
+        dropped.load(Ordering::Relaxed) + failed.load(Ordering::Relaxed)
     }
 
     /// Waits until what was said is written, but not for long.
@@ -107,7 +126,7 @@ impl Journal {
 /// The thread's own.
 struct Writer {
     file: JournalFile,
-    lost: Arc<AtomicU64>,
+    counts: Arc<Counts>,
     /// How many of the lost the file tells of.
     lost_told: u64,
     /// Each fleet's last configuration, which a new file begins with.
@@ -116,10 +135,20 @@ struct Writer {
 }
 
 impl Writer {
+    fn new(config: JournalConfig, counts: Arc<Counts>) -> Self {
+        Self {
+            file: JournalFile::new(config),
+            counts,
+            lost_told: 0,
+            configs: BTreeMap::new(),
+            fails: false,
+        }
+    }
+
     fn run(&mut self, said: &Receiver<Said>) {
         while let Ok(said) = said.recv() {
             match said {
-                Said::Line(line) => self.take(&line),
+                Said::Line { line, dropped } => self.take(&line, dropped),
                 Said::End(done) => {
                     // Whoever waited may have left.
                     done.send(()).ok();
@@ -128,15 +157,15 @@ impl Writer {
         }
     }
 
-    fn take(&mut self, line: &Line) {
-        match self.write(line) {
+    fn take(&mut self, line: &Line, dropped: u64) {
+        match self.write(line, dropped) {
             Ok(()) if self.fails => {
                 self.fails = false;
                 info!(file = %self.file.path().display(), "the journal is written again");
             }
             Ok(()) => {}
             Err(error) => {
-                self.lost.fetch_add(1, Ordering::Relaxed);
+                self.counts.failed.fetch_add(1, Ordering::Relaxed);
                 if !self.fails {
                     self.fails = true;
                     warn!(
@@ -158,13 +187,11 @@ impl Writer {
         }
     }
 
-    fn write(&mut self, line: &Line) -> io::Result<()> {
+    fn write(&mut self, line: &Line, dropped: u64) -> io::Result<()> {
         if self.file.is_new()? {
-            for config in self.configs.values() {
-                self.file.append(&text(config)?)?;
-            }
+            self.begin()?;
         }
-        let lost = self.lost.load(Ordering::Relaxed);
+        let lost = dropped + self.counts.failed.load(Ordering::Relaxed);
         if lost > self.lost_told {
             let count = lost - self.lost_told;
             let lost_line = Line {
@@ -174,15 +201,23 @@ impl Writer {
             };
             self.file.append(&text(&lost_line)?)?;
             self.lost_told = lost;
+            self.counts.beginnings.fetch_add(1, Ordering::Relaxed);
         }
         let text = text(line)?;
         if !self.file.has_room(text.len()) {
             self.file.rotate()?;
-            for config in self.configs.values() {
-                self.file.append(&self::text(config)?)?;
-            }
+            self.begin()?;
         }
         self.file.append(&text)
+    }
+
+    /// Says first in a file how each fleet is sized, and lets the fleets say what they know.
+    fn begin(&mut self) -> io::Result<()> {
+        self.counts.beginnings.fetch_add(1, Ordering::Relaxed);
+        for config in self.configs.values() {
+            self.file.append(&text(config)?)?;
+        }
+        Ok(())
     }
 }
 

@@ -157,14 +157,7 @@ fn term<T: Copy>(term: &load::Term<T>, number_in: impl Fn(T) -> f64) -> Term {
             },
         },
         load::Term::Unknown(missing) => {
-            let (missing, age) = match missing {
-                load::Missing::NotOffered => (wire::Missing::NotOffered, None),
-                load::Missing::NeverRead => (wire::Missing::NeverRead, None),
-                load::Missing::Stale { age } => (wire::Missing::Stale, Some(nanos(age))),
-                load::Missing::NotANumber => (wire::Missing::NotANumber, None),
-                load::Missing::NoRow => (wire::Missing::NoRow, None),
-                load::Missing::SeveralRows => (wire::Missing::SeveralRows, None),
-            };
+            let (missing, age) = missing_to(missing);
             let value = ();
             Term::Unknown {
                 value,
@@ -191,17 +184,33 @@ fn term_of<T: Copy>(
                 wire::Estimator::Query => load::Estimator::Query,
             },
         },
-        Term::Unknown { missing, age, .. } => load::Term::Unknown(match missing {
-            wire::Missing::NotOffered => load::Missing::NotOffered,
-            wire::Missing::NeverRead => load::Missing::NeverRead,
-            wire::Missing::Stale => load::Missing::Stale {
-                age: Duration::from_nanos(age.unwrap_or_default()),
-            },
-            wire::Missing::NotANumber => load::Missing::NotANumber,
-            wire::Missing::NoRow => load::Missing::NoRow,
-            wire::Missing::SeveralRows => load::Missing::SeveralRows,
-        }),
+        Term::Unknown { missing, age, .. } => load::Term::Unknown(missing_of(missing, age)),
     })
+}
+
+/// Writes why a value is unknown, with the age of one that is stale.
+pub(super) fn missing_to(missing: load::Missing) -> (wire::Missing, Option<u64>) {
+    match missing {
+        load::Missing::NotOffered => (wire::Missing::NotOffered, None),
+        load::Missing::NeverRead => (wire::Missing::NeverRead, None),
+        load::Missing::Stale { age } => (wire::Missing::Stale, Some(nanos(age))),
+        load::Missing::NotANumber => (wire::Missing::NotANumber, None),
+        load::Missing::NoRow => (wire::Missing::NoRow, None),
+        load::Missing::SeveralRows => (wire::Missing::SeveralRows, None),
+    }
+}
+
+pub(super) fn missing_of(missing: wire::Missing, age: Option<u64>) -> load::Missing {
+    match missing {
+        wire::Missing::NotOffered => load::Missing::NotOffered,
+        wire::Missing::NeverRead => load::Missing::NeverRead,
+        wire::Missing::Stale => load::Missing::Stale {
+            age: Duration::from_nanos(age.unwrap_or_default()),
+        },
+        wire::Missing::NotANumber => load::Missing::NotANumber,
+        wire::Missing::NoRow => load::Missing::NoRow,
+        wire::Missing::SeveralRows => load::Missing::SeveralRows,
+    }
 }
 
 fn occupancy_of(value: f64) -> Result<Occupancy, Unreadable> {
@@ -331,6 +340,7 @@ pub(super) fn config(config: &ScalingConfig) -> wire::Config {
         idle_grace: nanos(config.idle_grace),
         unknown_hold: nanos(config.unknown_hold),
         unknown_fallback: config.unknown_fallback.map(inflight_core::Replicas::get),
+        is_sized_elsewhere: config.is_sized_elsewhere,
         freshness: nanos(config.freshness),
         slots: config.slots.iter().map(|slots| slots.get()).collect(),
     }
@@ -355,6 +365,7 @@ pub fn config_of(line: &wire::Config) -> Result<ScalingConfig, Unreadable> {
         idle_grace: Duration::from_nanos(line.idle_grace),
         unknown_hold: Duration::from_nanos(line.unknown_hold),
         unknown_fallback: line.unknown_fallback.map(replicas),
+        is_sized_elsewhere: line.is_sized_elsewhere,
         freshness: Duration::from_nanos(line.freshness),
         slots: slots.collect::<Option<_>>().ok_or(Unreadable::Slots)?,
     })
@@ -392,6 +403,7 @@ fn policy(policy: &scaling::Policy) -> wire::Policy {
             trend: config.parts.trend,
             closed_loop: config.parts.closed_loop,
             cap: config.parts.cap,
+            returns: config.parts.returns,
         },
         scaling::Policy::Occupancy(config) => wire::Policy::Occupancy {
             threshold: config.threshold(),
@@ -423,6 +435,7 @@ fn policy_of(line: &wire::Policy) -> Result<scaling::Policy, Unreadable> {
             trend,
             closed_loop,
             cap,
+            returns,
         } => {
             let batching = batching.iter().map(|batching| {
                 batching
@@ -439,6 +452,7 @@ fn policy_of(line: &wire::Policy) -> Result<scaling::Policy, Unreadable> {
                 trend: *trend,
                 closed_loop: *closed_loop,
                 cap: *cap,
+                returns: *returns,
             };
             scaling::Policy::Staffing(config)
         }

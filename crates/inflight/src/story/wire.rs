@@ -1,13 +1,17 @@
 //! The lines of the journal: JSON, one object a line. Old journals are read by later versions:
-//! names here are not changed, and `v` counts up with what an older reader would misread.
+//! names here are not changed, and `v` counts up with what an older reader would misread. Fields
+//! that a reader does not know say nothing that it needs.
 //!
 //! Spans and points in time are whole nanoseconds, points since the run's start. A float is written
 //! so that reading it gives the same bits. `null` is unknown.
 
 use serde::{Deserialize, Serialize};
 
-/// The version of the lines.
-pub const VERSION: u32 = 1;
+use super::past::Known;
+
+/// The version of the lines. 2: `start` has what it goes on from, and there are lines of kind
+/// `state`.
+pub const VERSION: u32 = 2;
 
 /// One line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -30,6 +34,10 @@ pub struct Line {
 /// What a line says.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly every line is a tick, and none is kept"
+)]
 pub enum What {
     /// A scaler was built; with a new file, it stands again for each fleet as `config`.
     Start {
@@ -37,8 +45,19 @@ pub enum What {
         config: Box<Config>,
         /// The replicas it found.
         current: u32,
-        /// Whether it goes on from what an earlier process knew, which is not in the journal.
+        /// Whether it goes on from what an earlier process knew.
         goes_on: bool,
+        /// What that is; version 1 does not say it.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        past: Option<Box<Known>>,
+    },
+    /// What a scaler knows after the line before, for who reads from here: soon after a file begins,
+    /// and after lines were lost.
+    State {
+        /// How it sizes.
+        config: Box<Config>,
+        /// What it knows.
+        past: Box<Known>,
     },
     /// The configuration in force from here on.
     Config {
@@ -291,6 +310,8 @@ pub struct Config {
     pub idle_grace: u64,
     pub unknown_hold: u64,
     pub unknown_fallback: Option<u32>,
+    #[serde(default)]
+    pub is_sized_elsewhere: bool,
     pub freshness: u64,
     pub slots: Vec<u32>,
 }
@@ -318,6 +339,9 @@ pub enum Policy {
         trend: bool,
         closed_loop: bool,
         cap: bool,
+        /// Missing in journals of before it was learned.
+        #[serde(default)]
+        returns: bool,
     },
     Occupancy {
         threshold: f64,

@@ -63,6 +63,7 @@ async fn a_journal_of_a_real_run_gives_the_same_decisions_bit_for_bit() {
                 config,
                 current,
                 goes_on,
+                ..
             } => {
                 assert!(!goes_on, "{line:?}");
                 let config = config_of(config).unwrap();
@@ -90,7 +91,7 @@ async fn a_journal_of_a_real_run_gives_the_same_decisions_bit_for_bit() {
                 scaler.hold(held.hold, held.until);
             }
             What::Release { .. } => scalers.get_mut(&line.fleet).unwrap().release(),
-            What::Admission { .. } => {}
+            What::Admission { .. } | What::State { .. } => {}
             What::Config { .. } | What::Replica { .. } | What::Error { .. } | What::Lost { .. } => {
                 panic!("nothing of the kind happened: {line:?}")
             }
@@ -110,7 +111,7 @@ async fn run(policy: Policy, clock: Clock, story: Story) {
     let bounds = Bounds::new(Replicas::ZERO, Replicas::new(8)).unwrap();
     let config = ScalingConfig::new(policy, bounds, Slots::new(2).unwrap());
     let now = clock.now();
-    story.started(fleet.name(), now, &config, Replicas::ONE, false);
+    story.started(fleet.name(), now, &config, Replicas::ONE, None);
     let scaler = Scaler::new(config, now, Replicas::ONE);
     let (orders, taken) = mpsc::channel(16);
     let control = Control::new(Arc::clone(&fleet), scaler, None, story);

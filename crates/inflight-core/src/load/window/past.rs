@@ -1,6 +1,6 @@
 //! A history as it leaves one process for another, and how it goes on there.
 //!
-//! Only what windows are made of: the latest levels are read again before anything is decided.
+//! What windows are made of, and the latest levels, which stay in force while no newer are read.
 
 use super::History;
 use crate::load::PastSeries;
@@ -37,6 +37,8 @@ pub struct PastModel {
     pub service_seconds: PastSeries,
     /// The largest numbers in flight between readings.
     pub in_flight_max: Vec<(Timestamp, f64)>,
+    /// The latest numbers in flight, executing and queued that were known.
+    pub levels: [Option<(Timestamp, f64)>; 3],
 }
 
 impl History {
@@ -44,19 +46,20 @@ impl History {
     #[must_use]
     pub fn export(&self) -> PastLoad {
         let models = self.models.iter().map(|model| PastModel {
-            in_flight: model.in_flight.integral.series.export(),
-            executing: model.executing.integral.series.export(),
-            queued: model.queued.integral.series.export(),
-            arrivals: model.arrivals.series.export(),
-            completions: model.completions.series.export(),
-            service_seconds: model.service_seconds.series.export(),
+            in_flight: model.in_flight.integral.export(),
+            executing: model.executing.integral.export(),
+            queued: model.queued.integral.export(),
+            arrivals: model.arrivals.export(),
+            completions: model.completions.export(),
+            service_seconds: model.service_seconds.export(),
             in_flight_max: model.in_flight_max.export(),
+            levels: [&model.in_flight, &model.executing, &model.queued].map(|level| level.now),
         });
         PastLoad {
             models: models.collect(),
-            ready: self.ready.series.export(),
-            peak: self.peak.series.export(),
-            filled: self.filled.series.export(),
+            ready: self.ready.export(),
+            peak: self.peak.export(),
+            filled: self.filled.export(),
         }
     }
 
@@ -76,6 +79,14 @@ impl History {
                 tracked.restore(now, past);
             }
             model.in_flight_max.restore(now, &past.in_flight_max);
+            let leveled = [
+                &mut model.in_flight,
+                &mut model.executing,
+                &mut model.queued,
+            ];
+            for (leveled, past) in leveled.into_iter().zip(past.levels) {
+                leveled.now = past.filter(|&(at, level)| at <= now && level.is_finite());
+            }
         }
         self.ready.restore(now, &past.ready);
         self.peak.restore(now, &past.peak);
@@ -84,10 +95,17 @@ impl History {
 }
 
 impl Tracked {
+    fn export(&self) -> PastSeries {
+        PastSeries {
+            missing: self.missing,
+            ..self.series.export()
+        }
+    }
+
     fn restore(&mut self, now: Timestamp, past: &PastSeries) {
         self.series.restore(now, past);
-        if self.series.newest().is_some() {
-            self.missing = None;
+        if self.series.newest().is_some() || past.missing.is_some() {
+            self.missing = past.missing;
         }
     }
 }

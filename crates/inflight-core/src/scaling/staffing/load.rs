@@ -23,6 +23,8 @@ pub struct Load {
     pub arrivals_fast: f64,
     /// Completions per second; `None` where the source does not count them.
     pub completions: Option<f64>,
+    /// Completions per second; `None` where the source does not count them.
+    pub completions_fast: Option<f64>,
     /// Mean executing.
     pub executing: f64,
     /// Mean executing.
@@ -64,10 +66,6 @@ pub struct Trend {
 pub struct Fleet {
     /// Slots of the ready replicas; `None` where nobody knows them.
     pub slots_ready: Option<f64>,
-    /// Their mean over the fast window.
-    pub slots_ready_fast: Option<f64>,
-    /// Whether replicas are on their way.
-    pub starting: bool,
     /// How long a start takes. *Units*: seconds.
     pub start_delay: f64,
 }
@@ -87,6 +85,7 @@ impl Load {
             arrivals,
             arrivals_fast: mean(Quantity::Arrivals, fast)?,
             completions: mean(Quantity::Completions, slow).ok(),
+            completions_fast: mean(Quantity::Completions, fast).ok(),
             executing: mean(Quantity::Executing, slow)?,
             executing_fast: mean(Quantity::Executing, fast)?,
             executing_now,
@@ -119,13 +118,9 @@ impl Trend {
 
 impl Fleet {
     pub(super) fn gather(situation: &Situation<'_>, slots: f64) -> Self {
-        let Situation { now, history, .. } = *situation;
-        let ready = history.ready(now).ok();
-        let ready_fast = history.ready_mean(now, StaffingConfig::FAST).ok();
+        let ready = situation.history.ready(situation.now).ok();
         Self {
             slots_ready: ready.map(|ready| slots * ready.as_f64()),
-            slots_ready_fast: ready_fast.map(|ready| slots * ready),
-            starting: situation.starting,
             start_delay: situation.start_delay.as_secs_f64(),
         }
     }

@@ -4,6 +4,8 @@
 //! for Queues with Many Exponential Servers", 1981); offered slots are Little's law. The rest is
 //! ours (`docs/policies.md`). *Units*: slots and seconds throughout.
 
+use std::time::Duration;
+
 use super::StaffingConfig;
 use super::load::{Fleet, Load};
 use crate::scaling::error::{self, ConfigError};
@@ -20,6 +22,9 @@ const TRIGGER_MARGIN: f64 = 0.75;
 /// A backlog shall be cleared within half a start delay, but not faster than within 10 s: a
 /// shorter one is gone before a replica could start.
 const CLEARING_SECONDS_MIN: f64 = 10.0;
+
+/// A trend of a minute is no reason to look further ahead than this.
+const LEAD_SECONDS_MAX: f64 = 180.0;
 
 /// In flight / executing up to which clients that wait for their answers are served well.
 const CLOSED_LOOP_INFLATION: f64 = 1.5;
@@ -54,6 +59,8 @@ pub struct Staffed {
     pub trigger: f64,
     /// The slots down to which the fleet shrinks.
     pub down: f64,
+    /// The slots that are needed for longer than a queue takes to clear.
+    pub lasting: f64,
 }
 
 /// A model that serves requests in batches: a batch of n takes `batch + each · n`.
@@ -115,6 +122,7 @@ pub fn size(
         staffed.want = staffed.want.min(cap);
         staffed.trigger = staffed.trigger.min(cap);
         staffed.down = staffed.down.min(cap);
+        staffed.lasting = staffed.lasting.min(cap);
     }
     staffed
 }
@@ -140,6 +148,7 @@ fn slots(config: &StaffingConfig, load: &Load, fleet: &Fleet) -> Staffed {
     };
     let mut want = offered + margin + backlog;
     let mut trigger = offered + TRIGGER_MARGIN * margin + backlog;
+    let mut lasting = offered + margin;
     let closed = if config.parts.closed_loop {
         closed_loop(load, fleet)
     } else {
@@ -149,6 +158,7 @@ fn slots(config: &StaffingConfig, load: &Load, fleet: &Fleet) -> Staffed {
     if let Some(slots) = closed {
         want = want.max(slots);
         trigger = trigger.max(slots);
+        lasting = lasting.max(slots);
     }
     let down = down_slots(steady, want, beta, ceiling);
     Staffed {
@@ -161,6 +171,7 @@ fn slots(config: &StaffingConfig, load: &Load, fleet: &Fleet) -> Staffed {
         want,
         trigger,
         down,
+        lasting,
     }
 }
 
@@ -170,7 +181,8 @@ fn batching_slots(
     fleet: &Fleet,
     batching: Batching,
 ) -> Staffed {
-    let busy = load.arrivals * batching.seconds_each();
+    let arrivals = load.arrivals.max(arrivals_beyond_noise(load));
+    let busy = arrivals * batching.seconds_each();
     let batches_now = batching.largest * fleet.slots_ready.unwrap_or(0.0);
     let waiting = (load.queued_fast - batches_now).max(0.0);
     let backlog = if config.parts.backlog {
@@ -185,19 +197,38 @@ fn batching_slots(
         backlog,
         want: busy / right + backlog,
         trigger: busy / grow + backlog,
-        down: busy / right,
+        down: load.arrivals * batching.seconds_each() / right,
+        lasting: busy / right,
         ..Staffed::default()
     }
 }
 
-/// Returns the slots that the load keeps busy, by the slow window: the larger of what executes
-/// and what arrives, less one standard deviation of a Poisson count.
+/// Returns the slots that the load keeps busy, by the slow window: the larger of what executes,
+/// less what works off a queue, and what arrives, less one standard deviation of a Poisson count.
 #[must_use]
 pub fn steady_slots(load: &Load) -> f64 {
     let seconds = StaffingConfig::SLOW.as_secs_f64();
     let arrivals = (load.arrivals - (load.arrivals / seconds).sqrt()).max(0.0);
-    load.executing
-        .max(load.service.map_or(0.0, |service| arrivals * service))
+    let surplus = load.completions.map(|rate| rate - load.arrivals);
+    let executing = load.executing - clearing_slots(surplus, load.queued, load.service, seconds);
+    executing.max(load.service.map_or(0.0, |service| arrivals * service))
+}
+
+/// Returns the slots that work off a queue: completions beyond the arrivals, times the service time
+/// (Little), as far as a queue was there to be worked off. A mean queue of q is of at most 2·q
+/// requests that went in the window if it shrank evenly.
+fn clearing_slots(surplus: Option<f64>, queued: f64, service: Option<f64>, seconds: f64) -> f64 {
+    let (Some(surplus), Some(service)) = (surplus, service) else {
+        return 0.0;
+    };
+    surplus.max(0.0).min(2.0 * queued / seconds) * service
+}
+
+/// Returns the arrivals per second that the fast window shows beyond doubt: less two standard
+/// deviations of a Poisson count.
+fn arrivals_beyond_noise(load: &Load) -> f64 {
+    let seconds = StaffingConfig::FAST.as_secs_f64();
+    (load.arrivals_fast - 2.0 * (load.arrivals_fast / seconds).sqrt()).max(0.0)
 }
 
 /// Returns the slots that the load would keep busy if nobody waited: the steady ones, or what
@@ -205,11 +236,13 @@ pub fn steady_slots(load: &Load) -> f64 {
 #[must_use]
 pub fn offered_slots(load: &Load) -> f64 {
     let seconds = StaffingConfig::FAST.as_secs_f64();
-    let arrivals = (load.arrivals_fast - 2.0 * (load.arrivals_fast / seconds).sqrt()).max(0.0);
+    let arrivals = arrivals_beyond_noise(load);
     let arriving = load
         .service
         .map_or(0.0, |service| arrivals * service.min(FAST_SERVICE_MAX));
-    let executing = load.executing_fast - load.executing_fast.sqrt();
+    let surplus = (load.completions_fast).map(|rate| rate - load.arrivals_fast);
+    let clearing = clearing_slots(surplus, load.queued_fast, load.service, seconds);
+    let executing = load.executing_fast - load.executing_fast.sqrt() - clearing;
     let long = load.service.is_some_and(|service| service > seconds);
     let present = if long {
         load.executing_now.unwrap_or(0.0)
@@ -238,7 +271,7 @@ pub fn trend_lead(load: &Load, offered: f64, start_delay: f64) -> Option<f64> {
     if last - before <= noise {
         return None;
     }
-    let ahead = (start_delay + 30.0).min(180.0);
+    let ahead = start_delay.min(LEAD_SECONDS_MAX);
     Some((1.5 * offered).min(last + (last - before) / seconds * ahead))
 }
 
@@ -261,21 +294,32 @@ pub fn backlog(queued: f64, offered: f64, service: Option<f64>, start_delay: f64
 
 /// Returns the slots for clients that send as fast as they are answered: arrivals then say how
 /// fast the fleet is, not how many clients there are, but what is in flight does.
+///
+/// Their number does not change by itself, so what is in flight neither grows nor shrinks and
+/// arrivals equal completions; a queue that an open load left behind fails that over one of the two
+/// windows, and is the backlog's business.
 #[must_use]
 pub fn closed_loop(load: &Load, fleet: &Fleet) -> Option<f64> {
-    let (completions, slots_ready) = (load.completions?, fleet.slots_ready?);
+    let slots_ready = fleet.slots_ready?;
     let in_flight = load.executing_fast + load.queued_fast;
     let waits = in_flight > CLOSED_LOOP_INFLATION * load.executing_fast && load.queued_fast > 1.0;
-    // Both over the same window: against the slots of this moment, a fleet that just grew would
-    // not look full until the window forgot the smaller one, and would grow by one a window.
-    let full = load.executing_fast >= 0.9 * fleet.slots_ready_fast?;
-    let slow = StaffingConfig::SLOW.as_secs_f64();
-    let answered = load.arrivals <= 1.05 * completions + 2.0 * (completions / slow).sqrt();
-    let surplus = completions - load.arrivals;
-    let draining =
-        surplus > 0.0 && load.queued / surplus < 2.0 * clearing_seconds(fleet.start_delay);
-    let applies = waits && full && answered && (fleet.starting || !draining);
+    let full = load.executing_fast >= 0.9 * slots_ready;
+    let applies = waits
+        && full
+        && balances(load.arrivals, load.completions?, StaffingConfig::SLOW)
+        && balances(
+            load.arrivals_fast,
+            load.completions_fast?,
+            StaffingConfig::FAST,
+        );
     applies.then(|| (CLOSED_LOOP_GROWTH * slots_ready).min(in_flight / CLOSED_LOOP_INFLATION))
+}
+
+/// Tells whether arrivals equal completions within two standard deviations of a Poisson count, and
+/// one in twenty for clients that come and go.
+fn balances(arrivals: f64, completions: f64, window: Duration) -> bool {
+    let noise = 2.0 * (completions / window.as_secs_f64()).sqrt();
+    (arrivals - completions).abs() <= 0.05 * completions + noise
 }
 
 /// Returns the slots down to which the fleet shrinks: those of the steady load, without what the
@@ -303,8 +347,6 @@ mod tests {
     fn fleet(slots_ready: f64) -> Fleet {
         Fleet {
             slots_ready: Some(slots_ready),
-            slots_ready_fast: Some(slots_ready),
-            starting: false,
             start_delay: 10.0,
         }
     }
@@ -316,6 +358,7 @@ mod tests {
             arrivals,
             arrivals_fast: arrivals,
             completions: Some(arrivals),
+            completions_fast: Some(arrivals),
             executing,
             executing_fast: executing,
             executing_now: Some(executing),
@@ -369,6 +412,33 @@ mod tests {
     }
 
     #[test]
+    fn a_queue_that_an_open_load_left_behind_is_no_closed_loop() {
+        let cleared = Load {
+            queued: 98.0,
+            queued_fast: 98.0,
+            completions_fast: Some(40.0),
+            ..steady(20.0, 0.1)
+        };
+        assert_eq!(closed_loop(&cleared, &fleet(2.0)), None);
+    }
+
+    #[test]
+    fn what_works_off_a_queue_is_not_offered() {
+        let load = Load {
+            completions: Some(40.0),
+            queued: 300.0,
+            executing: 4.0,
+            ..steady(20.0, 0.1)
+        };
+        assert!((steady_slots(&load) - 2.0).abs() < 1e-9);
+        let no_queue = Load {
+            queued: 0.0,
+            ..load
+        };
+        assert!((steady_slots(&no_queue) - 4.0).abs() < 1e-9);
+    }
+
+    #[test]
     fn a_backlog_without_a_known_service_time_counts_whole() {
         assert!((backlog(66.0, 0.0, None, 10.0) - 66.0).abs() < 1e-9);
         assert!((backlog(100.0, 0.0, Some(1.0), 10.0) - 10.0).abs() < 1e-9);
@@ -393,7 +463,7 @@ mod tests {
             peak_last: 13.0,
             ..trend
         });
-        assert_eq!(trend_lead(&load, 8.0, 30.0), Some(12.0));
+        assert_eq!(trend_lead(&load, 8.0, 30.0), Some(11.0));
     }
 
     #[test]

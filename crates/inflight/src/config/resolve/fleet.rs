@@ -2,7 +2,7 @@
 
 use inflight_core::Replicas;
 
-use super::{endpoints, measured, models, peers, scaling, target};
+use super::{advice, endpoints, measured, models, peers, scaling, target};
 use crate::config::error::Problems;
 use crate::config::raw;
 use crate::config::setting::{Nothing, Or};
@@ -52,7 +52,7 @@ pub(super) fn resolve_fleet(
         .and_then(|queue| scaling::resolve_queue(&queue.value));
     let sizes = sizes?;
     let (admission, session, first_calls) = admission?;
-    Some(FleetConfig {
+    let fleet = FleetConfig {
         name: raw.name.as_ref()?.value.clone(),
         models: models?,
         replicas_min: Replicas::new(sizes.min),
@@ -68,7 +68,9 @@ pub(super) fn resolve_fleet(
         session,
         first_calls,
         queue: queue?,
-    })
+    };
+    advice::warn_of_measuring(raw, &fleet, problems);
+    Some(fleet)
 }
 
 fn resolve_bounds(raw: &raw::Bounds, problems: &mut Problems) -> Option<Sizes> {

@@ -1,7 +1,7 @@
 //! What is written is read back, and what cannot be used is told apart.
 
 use inflight_core::admission::{PastCounts, PastIntegral};
-use inflight_core::load::{PastLoad, PastModel, PastSeries};
+use inflight_core::load::{Missing, PastLoad, PastModel, PastSeries};
 use inflight_core::scaling::{Held, Hold};
 use inflight_core::{Replicas, SessionKey};
 use proptest::collection::vec;
@@ -18,16 +18,29 @@ fn number() -> impl Strategy<Value = f64> {
     prop_oneof![Just(0.0), 0.0..1e300_f64, 0.0..1.0_f64]
 }
 
+fn missing() -> impl Strategy<Value = Missing> {
+    prop_oneof![
+        Just(Missing::NotOffered),
+        Just(Missing::NeverRead),
+        Just(Missing::NotANumber),
+        any::<u64>().prop_map(|age| Missing::Stale {
+            age: Duration::from_nanos(age)
+        }),
+    ]
+}
+
 fn series() -> impl Strategy<Value = PastSeries> {
     let parts = (
         vec((time(), number()), 0..5),
         option::of(number()),
         option::of(number()),
+        option::of(missing()),
     );
-    parts.prop_map(|(points, cumulative, level)| PastSeries {
+    parts.prop_map(|(points, cumulative, level, missing)| PastSeries {
         points,
         cumulative,
         level,
+        missing,
     })
 }
 
@@ -59,8 +72,9 @@ fn model() -> impl Strategy<Value = PastModel> {
         [series(), series(), series()],
         [series(), series(), series()],
         vec((time(), number()), 0..5),
+        [(); 3].map(|()| option::of((time(), number()))),
     );
-    parts.prop_map(|([a, b, c], [d, e, f], in_flight_max)| PastModel {
+    parts.prop_map(|([a, b, c], [d, e, f], in_flight_max, levels)| PastModel {
         in_flight: a,
         executing: b,
         queued: c,
@@ -68,6 +82,7 @@ fn model() -> impl Strategy<Value = PastModel> {
         completions: e,
         service_seconds: f,
         in_flight_max,
+        levels,
     })
 }
 
@@ -104,21 +119,31 @@ fn scaler() -> impl Strategy<Value = PastScaler> {
         peak,
         filled,
     });
-    let delays = vec(any::<u64>().prop_map(Duration::from_nanos), 0..4);
+    let span = || any::<u64>().prop_map(Duration::from_nanos);
+    let returns = vec((time(), span()), 0..4);
+    let delays = vec(span(), 0..4);
     let parts = (
-        (load, delays, sizes(), sizes()),
+        (load, delays, sizes(), returns, sizes()),
         (time(), time(), option::of(time())),
         [size(), size(), size()],
         option::of((option::of(size()), time())),
+        (
+            option::of((time(), size())),
+            option::of(time()),
+            option::of(size()),
+        ),
     );
     parts.prop_map(
-        |((load, start_delays, targets, sizes), (busy_at, started, unknown_since), size, held)| {
+        |((load, start_delays, targets, returns, sizes), times, size, held, growth)| {
+            let (busy_at, started, unknown_since) = times;
+            let (burst, stalled_since, ready) = growth;
             let [found, settled, desired] = size;
             PastScaler {
                 load,
                 start_delays,
                 busy_at,
                 targets,
+                returns,
                 sizes,
                 unknown_since,
                 started,
@@ -129,6 +154,9 @@ fn scaler() -> impl Strategy<Value = PastScaler> {
                     hold: size.map_or(Hold::Pause, Hold::Size),
                     until,
                 }),
+                burst,
+                stalled_since,
+                ready,
             }
         },
     )

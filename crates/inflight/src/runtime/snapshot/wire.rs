@@ -6,12 +6,13 @@
 use std::time::Duration;
 
 use inflight_core::admission::{PastCounts, PastGate, PastIntegral};
-use inflight_core::load::{PastLoad, PastModel, PastSeries};
-use inflight_core::scaling::{Held, Hold, PastScaler};
-use inflight_core::{Replicas, SessionKey, Timestamp};
+use inflight_core::load::PastModel;
+use inflight_core::scaling::PastScaler;
+use inflight_core::{SessionKey, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::{PastFleet, Snapshot};
+use crate::story::{KnownModel, KnownScaler};
 
 pub(super) const VERSION: u32 = 1;
 
@@ -38,7 +39,7 @@ struct WireFleet {
     name: String,
     models: Vec<WireModel>,
     gate: WireGate,
-    scaler: WireScaler,
+    scaler: KnownScaler,
 }
 
 /// One model's rows.
@@ -51,21 +52,8 @@ struct WireModel {
     arrived: u64,
     completed: u64,
     service_nanos: u128,
-    in_flight: WireSeries,
-    executing: WireSeries,
-    queued: WireSeries,
-    arrivals: WireSeries,
-    completions: WireSeries,
-    service_seconds: WireSeries,
-    in_flight_max: Vec<(u64, f64)>,
-}
-
-#[derive(Default, Serialize, Deserialize)]
-#[serde(default)]
-struct WireSeries {
-    points: Vec<(u64, f64)>,
-    cumulative: Option<f64>,
-    level: Option<f64>,
+    #[serde(flatten)]
+    load: KnownModel,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -77,31 +65,6 @@ struct WireGate {
     refused: Vec<u64>,
     is_open: bool,
     sessions: Vec<(u64, u64)>,
-}
-
-#[derive(Default, Serialize, Deserialize)]
-#[serde(default)]
-struct WireScaler {
-    ready: WireSeries,
-    peak: WireSeries,
-    filled: WireSeries,
-    start_delay_nanos: Vec<u64>,
-    busy_at: u64,
-    targets: Vec<(u64, u32)>,
-    sizes: Vec<(u64, u32)>,
-    unknown_since: Option<u64>,
-    started: u64,
-    found: u32,
-    settled: u32,
-    desired: u32,
-    held: Option<WireHeld>,
-}
-
-/// A hold: of a size, or else of the size that there is.
-#[derive(Serialize, Deserialize)]
-struct WireHeld {
-    size: Option<u32>,
-    until: u64,
 }
 
 impl Default for WireGate {
@@ -154,7 +117,7 @@ impl WireFleet {
             name: past.name.clone(),
             models: models.collect(),
             gate: WireGate::of(&past.gate),
-            scaler: WireScaler::of(&past.scaler),
+            scaler: KnownScaler::from(&past.scaler),
         }
     }
 }
@@ -167,7 +130,7 @@ impl From<WireFleet> for PastFleet {
         for model in wire.models {
             gate.models.push(model.counts());
             models.push(model.name.clone());
-            scaler.load.models.push(PastModel::from(model));
+            scaler.load.models.push(PastModel::from(model.load));
         }
         Self {
             name: wire.name,
@@ -187,13 +150,7 @@ impl WireModel {
             arrived: counts.arrivals,
             completed: counts.completions,
             service_nanos: counts.service_nanos,
-            in_flight: WireSeries::of(&load.in_flight),
-            executing: WireSeries::of(&load.executing),
-            queued: WireSeries::of(&load.queued),
-            arrivals: WireSeries::of(&load.arrivals),
-            completions: WireSeries::of(&load.completions),
-            service_seconds: WireSeries::of(&load.service_seconds),
-            in_flight_max: points_to(&load.in_flight_max),
+            load: KnownModel::from(load),
         }
     }
 
@@ -204,40 +161,6 @@ impl WireModel {
             arrivals: self.arrived,
             completions: self.completed,
             service_nanos: self.service_nanos,
-        }
-    }
-}
-
-impl From<WireModel> for PastModel {
-    fn from(wire: WireModel) -> Self {
-        Self {
-            in_flight: wire.in_flight.into(),
-            executing: wire.executing.into(),
-            queued: wire.queued.into(),
-            arrivals: wire.arrivals.into(),
-            completions: wire.completions.into(),
-            service_seconds: wire.service_seconds.into(),
-            in_flight_max: points_from(wire.in_flight_max),
-        }
-    }
-}
-
-impl WireSeries {
-    fn of(past: &PastSeries) -> Self {
-        Self {
-            points: points_to(&past.points),
-            cumulative: past.cumulative,
-            level: past.level,
-        }
-    }
-}
-
-impl From<WireSeries> for PastSeries {
-    fn from(wire: WireSeries) -> Self {
-        Self {
-            points: points_from(wire.points),
-            cumulative: wire.cumulative,
-            level: wire.level,
         }
     }
 }
@@ -273,61 +196,6 @@ impl From<WireGate> for PastGate {
     }
 }
 
-impl WireScaler {
-    fn of(past: &PastScaler) -> Self {
-        let size = |&(at, size): &(Timestamp, Replicas)| (at.as_nanos(), size.get());
-        Self {
-            ready: WireSeries::of(&past.load.ready),
-            peak: WireSeries::of(&past.load.peak),
-            filled: WireSeries::of(&past.load.filled),
-            start_delay_nanos: past.start_delays.iter().copied().map(nanos).collect(),
-            busy_at: past.busy_at.as_nanos(),
-            targets: past.targets.iter().map(size).collect(),
-            sizes: past.sizes.iter().map(size).collect(),
-            unknown_since: past.unknown_since.map(Timestamp::as_nanos),
-            started: past.started.as_nanos(),
-            found: past.found.get(),
-            settled: past.settled.get(),
-            desired: past.desired.get(),
-            held: past.held.map(|held| WireHeld {
-                size: match held.hold {
-                    Hold::Pause => None,
-                    Hold::Size(size) => Some(size.get()),
-                },
-                until: held.until.as_nanos(),
-            }),
-        }
-    }
-}
-
-impl From<WireScaler> for PastScaler {
-    fn from(wire: WireScaler) -> Self {
-        let size = |(at, size)| (Timestamp::from_nanos(at), Replicas::new(size));
-        let delays = wire.start_delay_nanos.into_iter();
-        Self {
-            load: PastLoad {
-                models: Vec::new(),
-                ready: wire.ready.into(),
-                peak: wire.peak.into(),
-                filled: wire.filled.into(),
-            },
-            start_delays: delays.map(Duration::from_nanos).collect(),
-            busy_at: Timestamp::from_nanos(wire.busy_at),
-            targets: wire.targets.into_iter().map(size).collect(),
-            sizes: wire.sizes.into_iter().map(size).collect(),
-            unknown_since: wire.unknown_since.map(Timestamp::from_nanos),
-            started: Timestamp::from_nanos(wire.started),
-            found: Replicas::new(wire.found),
-            settled: Replicas::new(wire.settled),
-            desired: Replicas::new(wire.desired),
-            held: wire.held.map(|held| Held {
-                hold: (held.size).map_or(Hold::Pause, |size| Hold::Size(Replicas::new(size))),
-                until: Timestamp::from_nanos(held.until),
-            }),
-        }
-    }
-}
-
 fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -338,16 +206,4 @@ const fn integral_to(past: PastIntegral) -> [u128; 2] {
 
 const fn integral_from([count, peak]: [u128; 2]) -> PastIntegral {
     PastIntegral { count, peak }
-}
-
-fn points_to(points: &[(Timestamp, f64)]) -> Vec<(u64, f64)> {
-    points
-        .iter()
-        .map(|&(at, value)| (at.as_nanos(), value))
-        .collect()
-}
-
-fn points_from(points: Vec<(u64, f64)>) -> Vec<(Timestamp, f64)> {
-    let point = |(at, value)| (Timestamp::from_nanos(at), value);
-    points.into_iter().map(point).collect()
 }

@@ -26,14 +26,7 @@ impl Folder {
             file: file.clone(),
             max_size,
         };
-        let writer = Writer {
-            file: JournalFile::new(config),
-            lost: Arc::default(),
-            lost_told: 0,
-            configs: BTreeMap::new(),
-            fails: false,
-        };
-        (file, writer)
+        (file, Writer::new(config, Arc::default()))
     }
 }
 
@@ -65,7 +58,7 @@ fn it_is_moved_aside_when_full_and_both_files_stay_within_the_bound() {
     const BOUND: u64 = 4000;
     let folder = Folder::new();
     let (file, mut writer) = folder.journal(BOUND);
-    (0..200).for_each(|at| writer.take(&line(at)));
+    (0..200).for_each(|at| writer.take(&line(at), 0));
     let aside = folder.0.join("journal.jsonl.1");
     let size = |path: &Path| fs::metadata(path).unwrap().len();
     assert!(size(&file) + size(&aside) <= BOUND);
@@ -77,7 +70,7 @@ fn it_is_moved_aside_when_full_and_both_files_stay_within_the_bound() {
         (first..200).collect::<Vec<_>>(),
         "none is lost between the two"
     );
-    assert_eq!(writer.lost.load(Ordering::Relaxed), 0);
+    assert_eq!(writer.counts.failed.load(Ordering::Relaxed), 0);
     assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 2);
     for path in [file, aside] {
         let mode = fs::metadata(path).unwrap().permissions().mode();
@@ -90,7 +83,7 @@ fn a_line_that_a_crash_cut_is_followed_by_a_whole_one() {
     let folder = Folder::new();
     let (file, mut writer) = folder.journal(1 << 20);
     fs::write(&file, "{\"v\":1,\"run\":6,\"ti").unwrap();
-    writer.take(&line(1));
+    writer.take(&line(1), 0);
     let text = fs::read_to_string(&file).unwrap();
     let (cut, whole) = text.split_once('\n').unwrap();
     assert!(serde_json::from_str::<Line>(cut).is_err());
@@ -102,14 +95,14 @@ fn what_cannot_be_written_is_counted_and_told_once_it_can() {
     let folder = Folder::new();
     let (file, mut writer) = folder.journal(1 << 20);
     fs::create_dir(&file).unwrap();
-    (0..3).for_each(|at| writer.take(&line(at)));
-    assert_eq!(writer.lost.load(Ordering::Relaxed), 3);
+    (0..3).for_each(|at| writer.take(&line(at), 0));
+    assert_eq!(writer.counts.failed.load(Ordering::Relaxed), 3);
     fs::remove_dir(&file).unwrap();
     writer.file = JournalFile::new(JournalConfig {
         file: file.clone(),
         max_size: 1 << 20,
     });
-    writer.take(&line(3));
+    writer.take(&line(3), 0);
     let lines = read(&file);
     assert_eq!(lines[0].what, What::Lost { count: 3 });
     assert_eq!(lines[1], line(3));
@@ -117,14 +110,31 @@ fn what_cannot_be_written_is_counted_and_told_once_it_can() {
 }
 
 #[test]
+fn lines_for_which_there_was_no_room_are_told_where_they_are_missing() {
+    let folder = Folder::new();
+    let (file, mut writer) = folder.journal(1 << 20);
+    // The third line was dropped while the first two still waited for the thread.
+    writer.counts.dropped.store(1, Ordering::Relaxed);
+    writer.take(&line(0), 0);
+    writer.take(&line(1), 0);
+    writer.take(&line(3), 1);
+    let lines = read(&file);
+    assert_eq!(lines[..2], [line(0), line(1)]);
+    assert_eq!(lines[2].what, What::Lost { count: 1 });
+    assert_eq!(lines[3..], [line(3)]);
+    let beginnings = writer.counts.beginnings.load(Ordering::Relaxed);
+    assert_eq!(beginnings, 2, "the file's, and where the line is missing");
+}
+
+#[test]
 fn a_removed_folder_loses_lines_and_nothing_else() {
     let folder = Folder::new();
     let (file, mut writer) = folder.journal(2000);
-    writer.take(&line(0));
+    writer.take(&line(0), 0);
     fs::remove_dir_all(&folder.0).unwrap();
     // The open file takes what still fits; then there is nothing to move aside.
-    (1..100).for_each(|at| writer.take(&line(at)));
-    assert!(writer.lost.load(Ordering::Relaxed) > 50);
+    (1..100).for_each(|at| writer.take(&line(at), 0));
+    assert!(writer.counts.failed.load(Ordering::Relaxed) > 50);
     assert!(!file.exists());
 }
 

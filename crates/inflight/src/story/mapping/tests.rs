@@ -144,7 +144,7 @@ fn any_policy() -> impl Strategy<Value = Policy> {
     let batching = option::of((0.001..1.0, 0.0..1.0, 1.0..99.0)).prop_map(|terms| {
         terms.map(|(batch, each, largest)| Batching::new(batch, each, largest).unwrap())
     });
-    let parts = any::<(bool, bool, bool, bool)>();
+    let parts = any::<(bool, bool, bool, bool, bool)>();
     let staffing = (
         0.0..10.0,
         any::<u32>(),
@@ -153,7 +153,7 @@ fn any_policy() -> impl Strategy<Value = Policy> {
         parts,
     )
         .prop_map(
-            |(margin, factor, ceiling, batching, (backlog, trend, closed_loop, cap))| {
+            |(margin, factor, ceiling, batching, (backlog, trend, closed_loop, cap, returns))| {
                 let config = StaffingConfig::latency().with_margin(margin).unwrap();
                 let config = config.with_utilization_ceiling(ceiling).unwrap();
                 let mut config = config.with_down_factor(factor).with_batching(batching);
@@ -162,6 +162,7 @@ fn any_policy() -> impl Strategy<Value = Policy> {
                     trend,
                     closed_loop,
                     cap,
+                    returns,
                 };
                 Policy::Staffing(config)
             },
@@ -219,6 +220,7 @@ fn any_config() -> impl Strategy<Value = ScalingConfig> {
                 idle_grace,
                 unknown_hold,
                 unknown_fallback: fallback.map(Replicas::new),
+                is_sized_elsewhere: min % 2 == 1,
                 freshness,
                 slots: slots
                     .iter()

@@ -171,6 +171,16 @@ impl Instance {
         fs::read_to_string(self.scratch.path(JOURNAL)).unwrap()
     }
 
+    /// A file beside its configuration.
+    pub(super) fn path(&self, name: &str) -> String {
+        self.scratch.path(name)
+    }
+
+    /// Puts another file beside its configuration.
+    pub(super) fn file(&self, name: &str, text: &str) -> String {
+        self.scratch.file(name, text)
+    }
+
     pub(super) fn fleet(&self, name: &str) -> Value {
         let path = format!("/api/v1/fleets/{name}");
         let (_, body) = get(self.admin, &path, PATIENCE).unwrap();
