@@ -3,7 +3,8 @@
 # runs test.py, which says what it looks at. Needs Python 3.9, a built inflight, and what
 # bench/real/install.sh puts into the build folder.
 #
-#   deploy/helm/test.sh             tests
+#   deploy/helm/test.sh             tests, and says what fails
+#   deploy/helm/test.sh -v          says what does not, too
 #   deploy/helm/test.sh --update    writes inflight/files anew, from what `inflight render` prints
 #
 # INFLIGHT names the binary (else target/debug/inflight), INFLIGHT_REAL the folder of the components (else
@@ -62,10 +63,11 @@ PYTHON
     helm || gone helm
     types || { rm -rf "$folder/types"; gone types; }
     rm -rf "$folder/wheels"
-    cp "${BASH_SOURCE[0]}" "$folder/installed-by"
+    [ -x "$folder/bin/helm" ] && [ -d "$folder/types" ] && cp "${BASH_SOURCE[0]}" "$folder/installed-by"
 fi
 if [ ! -x "$folder/bin/helm" ] && without helm; then
     echo "the chart was not tested, for want of helm"
     exit 0
 fi
+export PYTHONDONTWRITEBYTECODE=1
 exec "$python" "$here/test.py" "$folder" "$@"
