@@ -122,6 +122,13 @@ impl Measured {
         }
     }
 
+    /// Tells whether every proxy that is read routes to a replica; where there is none, so does
+    /// whoever sends requests.
+    #[must_use]
+    pub fn is_routed_everywhere(&self, now: Timestamp) -> bool {
+        self.proxies.all_route(now, self.by.patience)
+    }
+
     /// Joins what was read into the reading of `now`.
     pub fn observe(&mut self, now: Timestamp) -> Observation {
         let patience = self.by.patience;
@@ -190,6 +197,7 @@ fn observation(in_flight: Level, arrivals: Term<f64>, load: &servers::ServerLoad
         metric: Term::Unknown(Missing::NotOffered),
         filled: load.filled,
         is_partial: load.is_partial,
+        is_called: false,
     }
 }
 

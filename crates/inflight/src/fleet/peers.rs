@@ -294,6 +294,14 @@ impl Peers {
         }
     }
 
+    /// Tells whether every proxy that is read routes to a replica.
+    pub(super) fn is_routed(&self, now: Timestamp) -> bool {
+        match &self.lock().join {
+            Join::Sum { .. } | Join::Answers(_) => true,
+            Join::Measured(measured) => measured.is_routed_everywhere(now),
+        }
+    }
+
     /// Adds up: the peers, and this instance's own observation if it has a gateway.
     pub(super) fn sum(&self, now: Timestamp, own: Option<Observation>) -> Observation {
         let mut state = self.lock();

@@ -130,6 +130,18 @@ impl Proxies {
         self.rows.values().any(is_loaded)
     }
 
+    /// Tells whether every proxy that is read in time has a healthy replica.
+    pub(super) fn all_route(&self, now: Timestamp, patience: Patience) -> bool {
+        let is_read =
+            |proxy: &&Proxy| patience.standing(now, proxy.flow.read_at()) == Standing::Read;
+        let mut read = self.rows.values().filter(is_read);
+        read.all(|proxy| {
+            proxy
+                .latest
+                .is_some_and(|latest| latest.healthy > Replicas::ZERO)
+        })
+    }
+
     pub(super) fn observe(
         &mut self,
         now: Timestamp,
