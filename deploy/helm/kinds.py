@@ -81,13 +81,15 @@ class Types:
                 yield f"{path}.{key} is missing"
 
     def of_kind(self, module, kind, value, path):
-        """Of the alternatives of a field, whether one fits; else what is wrong by the last that might."""
-        found = []
+        """Nothing if one of a field's alternatives fits; else what is wrong by the last that is not nothing."""
+        wrong = []
         for one in alternatives(kind):
             found = list(self.of_one(module, one, value, path))
             if not found:
                 return
-        yield from found
+            if ast.unparse(one) != "None":
+                wrong = found
+        yield from wrong
 
     def of_one(self, module, kind, value, path):
         text = ast.unparse(kind)
