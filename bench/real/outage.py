@@ -2,14 +2,15 @@
 """What happens when a part of the measured system is gone: with two real Envoys, two Tritons and a Prometheus under
 a steady load, one of each kind in turn is stopped (SIGSTOP) and continued, then killed and started again.
 
-The load does not change, so the size must not either: it never shrinks while the part is gone, the API says which
-peer fails and why, and when the part is back the size is what it was. Shrinking is not delayed here
-(`down_window: 0s`), so that each wish shows.
+The load does not change, so the size must not either: it never shrinks while the part is gone and the API says which
+peer fails and why. When the part is back nobody wishes for less than before or for more than while it was gone, and at
+the end the wish is what it was. Shrinking is not delayed here (`down_window: 0s`), so that each wish shows.
 
-  FOLDER/venv/bin/python outage.py [--seconds 120] [--window 20] [--only envoy,triton,prometheus]"""
+  FOLDER/venv/bin/python outage.py [--seconds 120] [--window 20] [--only envoy,triton,prometheus] [--trace]"""
 
 import argparse
 import contextlib
+import json
 import signal
 import sys
 import threading
@@ -24,83 +25,115 @@ SETTLE = 15                    # seconds: health checks and a decision or two
 
 
 def fleets(envoys, tritons, prometheus, window):
-    """Measured by the Envoys and Tritons themselves, and by queries of the same."""
-    direct = real.fleet("direct", envoys, tritons, window, down_window="0s")
-    queries = real.term_queries(window)
-    return {"direct": direct, "queries": f"""
-  - name: queries
+    """Measured by the Envoys and Tritons themselves; by queries of the same terms; by the query that the product
+    prints for KEDA."""
+    def queried(name, scaling, queries):
+        asked = "".join(f"        {key}: {json.dumps(query)}\n" for key, query in queries.items())
+        return f"""
+  - name: {name}
     replicas: {{ min: 1, max: 20 }}
     source:
       prometheus:
         url: "{prometheus.url}"
-        in_flight: '{queries["in_flight"]}'
-        executing: '{queries["executing"]}'
-        replicas: '{queries["replicas"]}'
         every: 1s
-    scaling: {{ policy: occupancy, threshold: 2, down_window: 0s }}
-"""}
+{asked}    scaling: {{ {scaling}, down_window: 0s }}
+"""
+    direct = real.fleet("direct", envoys, tritons, window, down_window="0s")
+    return {
+        "direct": direct,
+        "terms": queried("terms", f"policy: occupancy, threshold: 2, window: {window}s", real.term_queries(direct)),
+        "rendered": queried("rendered", "policy: metric, target: 2", {"query": real.rendered(direct)["R_needed"]}),
+    }
 
 
-class Sizes:
-    """The sizes decided since `begin`, by fleet, and what was said of sources that fail."""
+class Watched:
+    """What was decided since `begin`, by fleet, and what was said of sources that fail."""
 
-    def __init__(self, product, names):
-        self._product, self._names = product, names
+    def __init__(self, product, names, trace):
+        self._product, self._names, self._trace = product, names, trace
         self._stop = threading.Event()
         self._lock = threading.Lock()
+        self._said = {}
         self.begin()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def begin(self):
+        """Forgets what was seen, and returns it: of each fleet the decisions and the failures."""
         with self._lock:
-            self.sizes = {name: [] for name in self._names}
-            self.failures = {name: set() for name in self._names}
-            self.reasons = {}
+            seen = getattr(self, "_seen", None)
+            self._seen = {name: ([], set()) for name in self._names}
+        return seen
 
     def _run(self):
+        begun = time.time()
         while not self._stop.wait(0.25):
             for name in self._names:
                 state = self._product.fleet(name)
-                if not state:
+                if not state or not state["decision"]:
                     continue
-                size = state["replicas"]["desired"]
+                decision = state["decision"]
                 with self._lock:
-                    if size < min(self.sizes[name], default=size):
-                        self.reasons[name] = state["decision"]["reason"]
-                    self.sizes[name].append(size)
-                    self.failures[name] |= {f"{one['kind']} {one['state']}: {one['failure']}" for one in state["sources"]
-                                            if one["failure"]}
+                    decisions, failures = self._seen[name]
+                    decisions.append(decision)
+                    failures |= {f"{one['kind']} {one['state']}: {one['failure']}" for one in state["sources"]
+                                 if one["failure"]}
+                said = (decision["wanted"], decision["desired"])
+                if self._trace and self._said.get(name) != said:
+                    self._said[name] = said
+                    print(f"     {time.time() - begun:6.1f} s {name}: {decision['desired']}; {decision['reason']}",
+                          flush=True)
 
     def stop(self):
         self._stop.set()
         self._thread.join()
 
 
-def outage(sizes, what, seconds, window, gone, back):
-    """One part goes and comes back: the sizes before, meanwhile and afterwards."""
-    def spans():
-        return {name: (min(seen), max(seen)) for name, seen in sizes.sizes.items()}
-    sizes.begin()
+def span(decisions, what):
+    """The least and the most of a number that is not always known; (None, None) when it never is."""
+    known = [one[what] for one in decisions if one[what] is not None]
+    return min(known, default=None), max(known, default=None)
+
+
+def judge(before, meanwhile, after):
+    """What is wrong with the decisions before, while and after a part was gone."""
+    (least, most), (_, most_meanwhile) = span(before, "desired"), span(meanwhile, "desired")
+    if span(meanwhile, "desired")[0] < least:
+        yield "it shrank while the part was gone"
+    if span(after, "desired")[0] < least:
+        yield "it shrank when the part was back"
+    if span(after, "desired")[1] > max(most, most_meanwhile):
+        yield "it jumped when the part was back"
+    low, high = span(before, "wanted")
+    last = after[-1]["wanted"]
+    if last is None or not low <= last <= high:
+        yield f"in the end the wish is {last}"
+
+
+def outage(watched, what, seconds, window, gone, back):
+    """One part goes and comes back: what was decided before, meanwhile and afterwards."""
+    watched.begin()
     time.sleep(SETTLE)
-    before = spans()
-    sizes.begin()
+    before = watched.begin()
     gone()
     time.sleep(seconds)
-    meanwhile, failures, reasons = spans(), sizes.failures, sizes.reasons
-    sizes.begin()
+    meanwhile = watched.begin()
     back()
     time.sleep(window + 2 * SETTLE)
-    after = spans()
+    after = watched.begin()
     all_right = True
     for name in before:
-        right = meanwhile[name][0] >= before[name][0] and after[name][0] >= before[name][0] \
-            and after[name][1] <= max(before[name][1], meanwhile[name][1])
-        all_right &= right
-        said = "; ".join(sorted(failures[name])) or "no source fails"
-        print(f"{'ok  ' if right else 'FAIL'} {what:22} {name:8} size before {before[name]}, meanwhile "
-              f"{meanwhile[name]}, afterwards {after[name]}; {said[:300]}", flush=True)
-        for reason in (() if right else (reasons.get(name), sizes.reasons.get(name))):
+        parts = [seen[name][0] for seen in (before, meanwhile, after)]
+        faults = list(judge(*parts))
+        all_right &= not faults
+        sizes = ", ".join("{} to {} (wish {} to {}{})".format(
+            *span(part, "desired"), *span(part, "wanted"),
+            ", or unknown" if any(one["wanted"] is None for one in part) else "") for part in parts)
+        said = "; ".join(sorted(meanwhile[name][1])) or "no source fails"
+        print(f"{'FAIL' if faults else 'ok  '} {what:18} {name:8} before, meanwhile, afterwards: {sizes}; {said[:300]}"
+              + "".join(f"\n     {fault}" for fault in faults), flush=True)
+        worst = min(meanwhile[name][0] + after[name][0], key=lambda one: one["desired"])
+        for reason in ({worst["reason"], after[name][0][-1]["reason"]} if faults else ()):
             print(f"     {reason}", flush=True)
     return all_right
 
@@ -110,6 +143,7 @@ def main():
     arguments.add_argument("--seconds", type=float, default=120, help="how long each part is gone")
     arguments.add_argument("--window", type=int, default=20, help="the policy's window in seconds")
     arguments.add_argument("--only", default="prometheus,envoy,triton", help="which parts")
+    arguments.add_argument("--trace", action="store_true", help="print every decision that differs from the one before")
     chosen = arguments.parse_args()
     with contextlib.ExitStack() as running:
         def start(component):
@@ -121,16 +155,16 @@ def main():
             start(real.Clients(envoy.listen, CLIENTS // 2))
         described = fleets(envoys, tritons, prometheus, chosen.window)
         product = start(Product(*described.values()))
-        sizes = Sizes(product, list(described))
-        running.callback(sizes.stop)
+        watched = Watched(product, list(described), chosen.trace)
+        running.callback(watched.stop)
         time.sleep(chosen.window + SETTLE)
         parts = {"prometheus": prometheus, "envoy": envoys[0], "triton": tritons[0]}
         results = []
         for name in chosen.only.split(","):
             part = parts[name]
-            results.append(outage(sizes, f"{name} stopped", chosen.seconds, chosen.window,
+            results.append(outage(watched, f"{name} stopped", chosen.seconds, chosen.window,
                                   lambda: part.signal(signal.SIGSTOP), lambda: part.signal(signal.SIGCONT)))
-            results.append(outage(sizes, f"{name} killed", chosen.seconds, chosen.window, part.kill, part.start))
+            results.append(outage(watched, f"{name} killed", chosen.seconds, chosen.window, part.kill, part.start))
     sys.exit(0 if all(results) else 1)
 
 

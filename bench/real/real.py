@@ -204,18 +204,15 @@ def fleet(name, envoys, tritons, window=60, estimator="gauges", down_window="aut
 """
 
 
-def term_queries(window):
-    """The terms of the rule as queries, with the gauges of Envoy."""
-    def gauge(of, name):
-        return f'{of}(avg_over_time(envoy_cluster_{name}{{envoy_cluster_name="{CLUSTER}"}}[{window}s]))'
-
-    def rate(name):
-        return f"sum(rate(nv_inference_{name}_duration_us[{window}s]))"
-    return {
-        "in_flight": f"{gauge('sum', 'upstream_rq_active')} + {gauge('sum', 'upstream_rq_pending_active')}",
-        "executing": f"({rate('request')} - {rate('queue')}) / 1e6",
-        "replicas": gauge("max", "membership_healthy"),
-    }
+def term_queries(fleet):
+    """The terms of the rule for a fleet, as the product records them: unknown while a proxy is not scraped."""
+    rules = ask_about(fleet, "render", "prometheus", "--rules").stdout
+    terms = {}
+    for rule in rules.split("- record: inflight:")[1:]:
+        name, text = rule.split("\n", 1)
+        block = text.split("expr: ", 1)[1].split("\n      -", 1)[0].split("\n  -", 1)[0]
+        terms[name] = json.loads(block.splitlines()[0]) if block.startswith('"') else block.split("\n", 1)[1]
+    return {name: " ".join(terms[name].split()) for name in ("in_flight", "executing", "replicas")}
 
 
 def rendered(fleet):

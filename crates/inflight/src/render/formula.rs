@@ -7,7 +7,14 @@
 
 use super::RenderError;
 use super::expression::{QueryError, Rows, judge, laid_out};
-use super::terms::Terms;
+use super::terms::{Reported, Terms, span};
+
+/// How long after it reported last one that is scraped still, and does not answer, leaves the sum
+/// unknown. One that was removed on purpose is scraped no more, and leaves nothing unknown.
+const SILENT: &str = "1h";
+/// The part of the window, before it, in which somebody must have reported. `check` asks for four
+/// scrapes in a window.
+const BEFORE: u32 = 4;
 
 /// The rule's two queries.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,14 +48,24 @@ impl Formula {
             }
             Ok(row)
         };
-        let executing = row("executing", &terms.executing)?;
+        let reported = terms.reported.as_ref();
+        let mut executing = row("executing", &terms.executing)?;
+        if let Some(reported) = reported.filter(|reported| reported.executing_is_rate) {
+            executing = format!("({executing}\nand {})", is_full(reported));
+        }
         let replicas = row("replicas", &terms.replicas)?;
         let replicas_mean = row("replicas", &terms.replicas_mean)?;
         let mut parts = Vec::new();
         for part in &terms.in_flight {
             parts.push(row("in_flight", part)?);
         }
-        let in_flight = in_flight(&parts, &replicas, terms.absent_is_none);
+        let mut in_flight = in_flight(&parts, &replicas, terms.absent_is_none);
+        if let Some(reported) = reported {
+            in_flight = format!("({in_flight})\nunless {}", is_silent(reported));
+            if reported.in_flight_is_rate {
+                in_flight = format!("({in_flight})\nand {}", is_full(reported));
+            }
+        }
         // At least one of them, at each moment at which there are any.
         let mean = format!("clamp_min({replicas_mean}\n, 1)");
         let each = format!("clamp_min({executing}\n/ ({mean}\nand {replicas}\n> 0), 1)");
@@ -82,6 +99,26 @@ fn one_row(query: &str) -> Result<(String, bool), QueryError> {
         Rows::Scalar => (format!("vector({query}\n)"), false),
         Rows::Many => (format!("sum({query}\n)"), true),
     })
+}
+
+/// Returns the condition that one of those who report does not answer: without it a sum over them
+/// would be less than what there is.
+fn is_silent(reported: &Reported) -> String {
+    format!(
+        "count(up == 0 and on (job, instance) present_over_time({}[{SILENT}]))",
+        reported.series
+    )
+}
+
+/// Returns the condition that the window is full: a rate divides by all of it, so that it is too
+/// little as long as a gap in what is scraped reaches into its beginning.
+fn is_full(reported: &Reported) -> String {
+    format!(
+        "count(present_over_time({}[{}] offset {}))",
+        reported.series,
+        span(reported.window / BEFORE),
+        span(reported.window)
+    )
 }
 
 fn in_flight(parts: &[String], replicas: &str, absent_is_none: bool) -> String {

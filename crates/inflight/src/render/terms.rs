@@ -36,10 +36,24 @@ pub(super) struct Terms {
     pub(super) replicas_mean: String,
     /// Whether there is an answer when there are no replicas.
     pub(super) knows_zero: bool,
+    /// Who reports; `None` for queries of the user's own, which are taken as they are.
+    pub(super) reported: Option<Reported>,
     /// A second reason to grow: what each replica is for so much of.
     pub(super) second: Option<Second>,
     /// What each of the three is, for people.
     pub(super) says: [String; 3],
+}
+
+/// Who reports what is in flight, and what of the terms reaches over a window by its two ends alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Reported {
+    /// A series that each of them has.
+    pub(super) series: String,
+    pub(super) window: Duration,
+    /// Whether what is in flight is a rate.
+    pub(super) in_flight_is_rate: bool,
+    /// Whether what executes is a rate.
+    pub(super) executing_is_rate: bool,
 }
 
 /// A total of the fleet that sizes it as well; the larger size wins.
@@ -55,17 +69,17 @@ impl Eq for Second {}
 pub(super) fn basis(fleet: &FleetConfig, selector: &Selector) -> Basis {
     let window = window(fleet);
     match &fleet.measured {
-        None => Basis::Terms(of_gateways(fleet, &span(window), selector)),
+        None => Basis::Terms(of_gateways(fleet, window, selector)),
         Some(MeasuredSettings::Envoy(envoy)) => {
             let proxy = Proxy {
-                window: span(window),
+                window,
                 labels: [Label::is("envoy_cluster_name", &envoy.cluster)],
                 selector,
             };
             Basis::Terms(proxy.terms(envoy.estimator, &envoy.backend))
         }
         Some(MeasuredSettings::Vllm(servers)) => {
-            Basis::Terms(of_servers(servers, &span(window), selector))
+            Basis::Terms(of_servers(servers, window, selector))
         }
         Some(MeasuredSettings::Prometheus(settings)) => match &settings.queries {
             Queries::Metric { query, .. } => Basis::Own(query.clone()),
@@ -80,6 +94,7 @@ pub(super) fn basis(fleet: &FleetConfig, selector: &Selector) -> Basis {
                 replicas: replicas.clone(),
                 replicas_mean: replicas.clone(),
                 knows_zero: true,
+                reported: None,
                 second: None,
                 says: ["in_flight", "executing", "replicas"]
                     .map(|key| format!("the query `{key}` of the configuration")),
@@ -111,14 +126,14 @@ pub(super) fn span(span: Duration) -> String {
 
 /// What Envoy counts of one cluster, and the servers behind it.
 struct Proxy<'a> {
-    window: String,
+    window: Duration,
     labels: [Label; 1],
     selector: &'a Selector,
 }
 
 impl Proxy<'_> {
     fn terms(&self, estimator: EnvoyEstimator, servers: &ServersSettings) -> Terms {
-        let window = &self.window;
+        let window = &span(self.window);
         let (in_flight, says) = match estimator {
             EnvoyEstimator::Gauges => {
                 let gauges = ["upstream_rq_active", "upstream_rq_pending_active"];
@@ -143,6 +158,12 @@ impl Proxy<'_> {
             replicas: format!("max({healthy})"),
             replicas_mean: format!("max(avg_over_time({healthy}[{window}]))"),
             knows_zero: true,
+            reported: Some(Reported {
+                series: healthy,
+                window: self.window,
+                in_flight_is_rate: estimator == EnvoyEstimator::TimeSum,
+                executing_is_rate: counts_time(servers),
+            }),
             second: second(servers, window, self.selector),
             says: [
                 says.to_owned(),
@@ -161,7 +182,8 @@ impl Proxy<'_> {
 }
 
 /// What our own gateways count, and whoever scrapes them.
-fn of_gateways(fleet: &FleetConfig, window: &str, selector: &Selector) -> Terms {
+fn of_gateways(fleet: &FleetConfig, over: Duration, selector: &Selector) -> Terms {
+    let window = span(over);
     let name = fleet
         .peers
         .as_ref()
@@ -177,6 +199,12 @@ fn of_gateways(fleet: &FleetConfig, window: &str, selector: &Selector) -> Terms 
         replicas: format!("max({ready})"),
         replicas_mean: format!("max(avg_over_time({ready}[{window}]))"),
         knows_zero: true,
+        reported: Some(Reported {
+            series: ready,
+            window: over,
+            in_flight_is_rate: true,
+            executing_is_rate: true,
+        }),
         second: None,
         says: [
             "requests in flight, counted exactly, summed over gateways",
@@ -188,7 +216,8 @@ fn of_gateways(fleet: &FleetConfig, window: &str, selector: &Selector) -> Terms 
 }
 
 /// What vLLM servers say of themselves, without anything in front of them.
-fn of_servers(servers: &ServersSettings, window: &str, selector: &Selector) -> Terms {
+fn of_servers(servers: &ServersSettings, over: Duration, selector: &Selector) -> Terms {
+    let window = &span(over);
     let (executing, executing_says) = executing(servers, window, selector);
     let labels = vllm_labels(servers);
     let running = selector.of("vllm:num_requests_running", &labels);
@@ -204,12 +233,27 @@ fn of_servers(servers: &ServersSettings, window: &str, selector: &Selector) -> T
         replicas_mean: replicas.clone(),
         replicas,
         knows_zero: false,
+        reported: Some(Reported {
+            series: running,
+            window: over,
+            in_flight_is_rate: false,
+            executing_is_rate: counts_time(servers),
+        }),
         second: second(servers, window, selector),
         says: [
             "requests running and waiting in the servers, live gauges".to_owned(),
             executing_says,
             "servers that are scraped".to_owned(),
         ],
+    }
+}
+
+/// Tells whether what the servers execute is the rate of a counter of time.
+const fn counts_time(servers: &ServersSettings) -> bool {
+    match &servers.kind {
+        ServerKind::Triton { .. } => true,
+        ServerKind::Vllm { .. } => false,
+        ServerKind::Custom(custom) => matches!(custom.executing, CustomExecuting::Time { .. }),
     }
 }
 
