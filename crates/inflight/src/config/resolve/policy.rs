@@ -62,7 +62,7 @@ pub(super) fn resolve_policy(
                 .utilization
                 .as_ref()
                 .map_or(UTILIZATION, |key| key.value);
-            let measure = measure(raw, problems);
+            let measure = measure(raw, is_counted, problems);
             let policy = PolicySettings::Concurrency {
                 utilization,
                 measure,
@@ -184,12 +184,21 @@ fn profile(raw: &raw::Scaling) -> StaffingProfile {
     }
 }
 
-fn measure(raw: &raw::Scaling, problems: &mut Problems) -> Measure {
+fn measure(raw: &raw::Scaling, is_counted: bool, problems: &mut Problems) -> Measure {
     let Some(key) = &raw.measure else {
         return Measure::Mean;
     };
     match key.value.0 {
         raw::Measured::Mean => Measure::Mean,
+        raw::Measured::Peak if !is_counted => {
+            problems.refuse(
+                &key.place,
+                "`peak` needs the largest number in flight of each `bucket`, which this source does \
+                 not know",
+                "`mean`, or source `gateway`",
+            );
+            Measure::Peak
+        }
         raw::Measured::Peak => {
             problems.warn(
                 &key.place,

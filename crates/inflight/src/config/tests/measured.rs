@@ -109,6 +109,10 @@ fn what_does_not_go_together_is_refused_with_what_would() {
         (TERMS, "    scaling: { policy: staffing }\n    slots: 1\n"),
         (TERMS, "    scaling: { policy: metric, target: 1 }\n"),
         (TERMS, "    scaling: { policy: concurrency }\n"),
+        (
+            ENVOY,
+            "    scaling: { policy: concurrency, measure: peak }\n    slots: 2\n",
+        ),
         (TERMS, "    models: [{ name: a, slots: 1 }]\n"),
         (
             ENVOY,
@@ -178,4 +182,23 @@ fn a_session_is_known_by_its_certificate_where_a_proxy_tells_it() {
     assert_eq!(fleet.session, SessionBy::Certificate);
     let told = problems(&elsewhere(ENVOY, by));
     assert!(told.contains("none asks here"), "{told}");
+}
+
+#[test]
+fn maxima_of_several_gateways_are_not_summed() {
+    let source = "{ inflight: { peers: ['10.0.0.2:9900'] } }";
+    let scaling = "{ policy: concurrency, measure: peak }";
+    let text = file_with(&[
+        ("source", Some(source)),
+        ("target", None),
+        ("scaling", Some(scaling)),
+    ]);
+    let said = judge(&text).unwrap_err().to_string();
+    assert!(said.contains("cannot be summed"), "{said}");
+    let mean = judge(&text.replace("peak", "mean")).unwrap();
+    let fleet = &mean.fleets[0];
+    assert!(fleet.gateway.is_none());
+    assert_eq!(fleet.endpoints, Endpoints::Elsewhere);
+    let peers = fleet.peers.as_ref().unwrap();
+    assert_eq!((peers.listed.len(), &peers.fleet), (1, &fleet.name));
 }

@@ -104,9 +104,19 @@ fn of(decision: &Decision, target: f64) -> Option<Reading> {
 fn policy_of(decision: &Decision, target: f64) -> Option<Reading> {
     let total = match &decision.reason.finding {
         Finding::Unknown(_) => return None,
-        Finding::Occupancy(found) if may_shrink(decision) => found.required,
-        // What is seen is not all there is.
-        Finding::Occupancy(found) => found.required.max(size(decision) * target),
+        Finding::Occupancy(found) => {
+            // Memory that fills is the second reason for a size.
+            let filled = (found.filled)
+                .and_then(|filled| Some(filled.used? / filled.target * target))
+                .unwrap_or(0.0);
+            let total = found.required.max(filled);
+            if may_shrink(decision) {
+                total
+            } else {
+                // What is seen is not all there is.
+                total.max(size(decision) * target)
+            }
+        }
         Finding::Metric(_) | Finding::Staffing(_) | Finding::Concurrency(_) => {
             size(decision) * target
         }
@@ -126,15 +136,14 @@ fn reading(total: f64, decision: &Decision, target: f64) -> Reading {
 /// left out: the autoscaler counts the unhealthy, and its cluster replaces them.
 fn size(decision: &Decision) -> f64 {
     let limits = &decision.reason.limits;
-    if limits.contains(&Limit::Max) && !is_held(decision) {
-        let wanted = decision.wanted.unwrap_or(decision.desired);
-        return decision.desired.max(wanted).as_f64();
-    }
     let mut size = decision.desired;
     for limit in limits {
         if let Limit::Lost { count } = limit {
             size = size.minus(*count);
         }
+    }
+    if limits.contains(&Limit::Max) && !is_held(decision) {
+        size = size.max(decision.wanted.unwrap_or(decision.desired));
     }
     size.as_f64()
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use inflight::fleet::{DECISIONS_KEPT, External};
+use inflight_core::scaling::{Filled, Finding, OccupancyFinding};
 use inflight_core::{Limit, Replicas};
 use inflight_proto::externalscaler::GetMetricsRequest;
 use inflight_proto::health::health_check_response::ServingStatus;
@@ -19,6 +20,37 @@ async fn occupancy_tells_what_is_needed_and_leaves_the_division_to_the_autoscale
     assert_eq!(world.metric(&[]).await.unwrap(), (7, 6.6));
     let active = world.client.is_active(object(&[])).await.unwrap();
     assert!(active.get_ref().result);
+}
+
+#[tokio::test]
+async fn memory_that_fills_is_told_where_it_asks_for_more_than_the_queue_does() {
+    let mut world = World::start(&["vllm"], "occupancy", 2.0).await;
+    let filled = |used| Some(Filled { used, target: 0.9 });
+    for (used, told) in [
+        (Some(3.6), (8, 8.0)),
+        (Some(0.9), (7, 6.6)),
+        (None, (7, 6.6)),
+    ] {
+        let Finding::Occupancy(found) = occupied(6.6) else {
+            panic!("another finding");
+        };
+        let finding = Finding::Occupancy(OccupancyFinding {
+            filled: filled(used),
+            ..found
+        });
+        world.decide(4, finding, Vec::new());
+        assert_eq!(world.metric(&[]).await.unwrap(), told, "{used:?}");
+    }
+}
+
+#[tokio::test]
+async fn stand_ins_for_the_unhealthy_are_not_told_at_the_maximum_either() {
+    let mut world = World::start(&["triton"], "concurrency", 1.0).await;
+    let count = Replicas::new(2);
+    let limits = vec![Limit::Lost { count }, Limit::Max];
+    world.decide_wanted(10, 3, concurrent(), limits);
+    // Three are wanted, ten was the maximum, two of these stand in.
+    assert_eq!(world.metric(&[]).await.unwrap(), (8, 8.0));
 }
 
 #[tokio::test]
