@@ -171,11 +171,14 @@ impl History {
     }
 
     /// Tells whether a part of the load is missing from the latest reading, or was from one of
-    /// the last `window`: a mean over it is then the least there is.
+    /// the last `window`, or nobody measured it yet for all of that: a mean over it is then the
+    /// least there is.
     #[must_use]
     pub fn is_partial(&self, now: Timestamp, window: Duration) -> bool {
         let was_partial = |at| now.since(at) < window;
-        self.is_partial || self.partial_at.is_some_and(was_partial)
+        self.is_partial
+            || self.partial_at.is_some_and(was_partial)
+            || (self.models.iter()).any(|model| model.in_flight.is_partial(window))
     }
 
     /// Returns the number of models.
@@ -382,10 +385,13 @@ impl History {
         model: ModelIndex,
         quantity: Quantity,
     ) -> Result<&Series, Unknown> {
-        let tracked = self
-            .models
-            .get(model.0)
-            .and_then(|model| model.series(quantity));
+        let model = self.models.get(model.0);
+        if quantity == Quantity::InFlight
+            && model.is_some_and(|model| model.in_flight.is_of_one_reading())
+        {
+            return Err(quantity.unknown(Missing::NeverRead));
+        }
+        let tracked = model.and_then(|model| model.series(quantity));
         let series = tracked.ok_or(Missing::NotOffered);
         let fresh = series.and_then(|series| series.fresh(now, self.freshness));
         fresh.map_err(|missing| quantity.unknown(missing))
