@@ -185,6 +185,7 @@ impl Fleet {
                 metric: Term::Unknown(Missing::NotOffered),
                 filled: Term::Unknown(Missing::NotOffered),
                 is_partial: false,
+                is_called: false,
             },
             now: Timestamp::ORIGIN,
             tick,

@@ -1,5 +1,6 @@
 //! Admitting: which request goes to which replica, which waits, which is refused.
 
+mod check;
 mod config;
 mod endpoint;
 mod gate;
@@ -15,6 +16,10 @@ mod seconds;
 mod session;
 
 pub use crate::load::ReplicaState as EndpointState;
+pub use check::{
+    Call, CheckConfig, CheckCounts, CheckGate, CheckLoad, CheckMode, Held, OnUnknown, PastChecks,
+    Verdict,
+};
 pub use config::{AdmissionConfig, AdmissionScope, GateConfig, ModelConfig, QueueBounds, When};
 pub use gate::{Gate, GateLoad, PastCounts, PastGate, PastIntegral};
 pub use health::{CheckResult, Health, HealthChange, HealthConfig, UnhealthyCause};

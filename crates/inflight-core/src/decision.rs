@@ -117,6 +117,8 @@ pub enum Limit {
     Max,
     /// Requests are in flight, or were within the grace period, so that one replica is the least.
     LastOne,
+    /// Somebody at the admission gate asks for a replica, so that one is the least.
+    Called,
     /// The fleet was at zero and a request came.
     Woken,
 }
@@ -205,6 +207,7 @@ impl fmt::Display for Limit {
             Self::Min => f.write_str("raised to the minimum"),
             Self::Max => f.write_str("cut to the maximum"),
             Self::LastOne => f.write_str("the last one stays until the fleet is idle"),
+            Self::Called => f.write_str("the last one stays for a call at the gate"),
             Self::Woken => f.write_str("a request woke the fleet"),
         }
     }

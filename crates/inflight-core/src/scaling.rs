@@ -261,7 +261,8 @@ impl Scaler {
     /// Takes a reading.
     pub fn observe(&mut self, now: Timestamp, observation: &Observation) {
         let activity = self.history.observe(now, observation);
-        self.idle.observe(now, self.activity(now, activity));
+        self.idle
+            .observe(now, self.activity(now, activity), observation.is_called);
         match &observation.replicas {
             ReplicaView::Rows(rows) => self.rows.clone_from(rows),
             ReplicaView::Ready(ready) => {
@@ -583,7 +584,7 @@ impl Scaler {
             limits.push(Limit::Max);
         }
         if within < least && self.settled > Replicas::ZERO {
-            limits.push(Limit::LastOne);
+            limits.push(self.idle.stays_for());
         }
         within.max(least)
     }

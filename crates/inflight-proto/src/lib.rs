@@ -14,6 +14,17 @@ pub mod externalscaler {
     include!("generated/externalscaler.rs");
 }
 
+/// Envoy's question before it lets a request pass.
+#[expect(
+    clippy::allow_attributes,
+    clippy::allow_attributes_without_reason,
+    unused_qualifications,
+    reason = "generated code"
+)]
+pub mod ext_authz {
+    include!("generated/envoy.service.auth.v3.rs");
+}
+
 /// The gRPC health checking protocol.
 #[expect(
     clippy::allow_attributes,

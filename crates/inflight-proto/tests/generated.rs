@@ -3,7 +3,11 @@
 use std::fs;
 use std::path::Path;
 
-const PROTOS: [&str; 2] = ["health.proto", "keda_external_scaler.proto"];
+const PROTOS: [&str; 3] = [
+    "envoy_ext_authz.proto",
+    "health.proto",
+    "keda_external_scaler.proto",
+];
 
 #[test]
 fn the_committed_code_is_what_the_generator_makes() {

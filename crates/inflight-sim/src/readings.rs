@@ -149,5 +149,6 @@ pub(crate) fn observation(
         metric: Term::Unknown(Missing::NotOffered),
         filled: Term::Unknown(Missing::NotOffered),
         is_partial: false,
+        is_called: false,
     }
 }

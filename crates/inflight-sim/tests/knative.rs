@@ -311,6 +311,7 @@ impl<'a> Ours<'a> {
             metric: unknown,
             filled: unknown,
             is_partial: false,
+            is_called: false,
         };
         self.scaler.observe(now, &observation);
         self.scaler.decide(now).wanted.map(Replicas::get)

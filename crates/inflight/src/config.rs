@@ -6,6 +6,7 @@
 mod chart;
 mod document;
 mod error;
+mod gate;
 mod measured;
 mod query;
 mod raw;
@@ -30,6 +31,7 @@ use inflight_core::{Bytes, Replicas, Slots};
 
 pub use chart::{ChartAdvice, chart_advice};
 pub use error::{ConfigError, Located, Place, Problem};
+pub use gate::{ExtAuthzSettings, GateMode, OnFailure, SessionBy};
 pub use measured::{
     CustomExecuting, CustomSettings, EnvoyEstimator, EnvoySettings, MeasuredSettings, PageUrl,
     PagesSettings, PrometheusSettings, Queries, ServerKind, ServersSettings,
@@ -147,6 +149,8 @@ pub struct FleetConfig {
     pub first_calls: Vec<String>,
     /// The bounds of the hold queue.
     pub queue: QueueSettings,
+    /// The gate that Envoys ask; there only where they measure the fleet.
+    pub ext_authz: Option<ExtAuthzSettings>,
 }
 
 /// One model of a fleet.
@@ -460,15 +464,6 @@ pub enum CloseWhen {
     AtMax,
     /// At any size.
     Always,
-}
-
-/// How a session is known.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SessionBy {
-    /// By the client's address and connection.
-    Address,
-    /// By the value of a header.
-    Header(HeaderName),
 }
 
 /// The bounds of the hold queue.

@@ -5,6 +5,8 @@
 //! nothing has moved for longest, so that a probe always gets in. One on which nothing comes soon is
 //! closed, and one on which nothing moves for longer than a scraper pauses.
 
+mod watched;
+
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -14,6 +16,8 @@ use std::time::Duration;
 
 use tokio::task::{AbortHandle, Id, JoinSet};
 use tokio::time::{Instant, sleep_until};
+
+pub use watched::Watched;
 
 /// How long the first head of a connection may take.
 const HEAD_MAX: Duration = Duration::from_secs(10);

@@ -21,6 +21,12 @@ use crate::story::{Released, Story};
 /// How often the load is read between decisions: fine enough for the shortest window (6 s).
 const READ_EVERY: Duration = Duration::from_secs(2);
 
+/// The same where a gate lets calls in by the latest reading.
+const READ_EVERY_FOR_CHECKS: Duration = Duration::from_secs(1);
+
+/// How long after a peer's news the load is read while calls wait at the gate for a replica.
+const READ_SOON: Duration = Duration::from_millis(100);
+
 /// How long a target may take until every replica would be found by our successor: a shim is there
 /// within milliseconds.
 const HANDED_OVER_WITHIN: Duration = Duration::from_secs(5);
@@ -173,7 +179,11 @@ impl Control {
         }
         let now = self.fleet.clock().now();
         let hold_is_over = self.end_hold(now);
-        self.next_tick = now + READ_EVERY.min(self.decide_every);
+        let every = match self.fleet.checks() {
+            Some(_) => READ_EVERY_FOR_CHECKS,
+            None => READ_EVERY,
+        };
+        self.next_tick = now + every.min(self.decide_every);
         self.read(hold_is_over || now >= self.next_decision);
     }
 
@@ -191,6 +201,9 @@ impl Control {
         let is_at_zero = self.fleet.board().desired() == Replicas::ZERO && self.held.is_none();
         if is_at_zero && self.fleet.waits_at_zero() {
             self.read(true);
+        } else if self.fleet.holds_calls() {
+            let soon = self.fleet.clock().now() + READ_SOON;
+            self.next_tick = self.next_tick.min(soon);
         }
     }
 
@@ -253,8 +266,15 @@ impl Control {
 
     /// The next decision is by the new settings, and at once.
     fn configure(&mut self, now: Timestamp, settings: FleetSettings, forgets_sessions: bool) {
-        let FleetSettings { gate, scaling } = settings;
+        let FleetSettings {
+            gate,
+            checks,
+            scaling,
+        } = settings;
         self.fleet.configure(gate, forgets_sessions);
+        if let (Some(running), Some(checks)) = (self.fleet.checks(), checks) {
+            running.configure(checks, forgets_sessions);
+        }
         if scaling != *self.scaler.config() {
             self.decide_every = scaling.policy.tick();
             self.story.configured(self.fleet.name(), now, &scaling);
@@ -299,7 +319,7 @@ impl Control {
         self.story
             .read(self.fleet.name(), now, &observation, decision.as_ref());
         self.known_told = (self.story).known(self.fleet.name(), now, &self.scaler, self.known_told);
-        let open = self.fleet.load().admission_open;
+        let open = self.fleet.admission_open();
         if open != self.admission_open {
             self.admission_open = open;
             self.story.admission(self.fleet.name(), now, open);

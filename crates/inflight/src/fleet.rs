@@ -4,6 +4,7 @@
 //! The lock is never held across an await, and nobody is woken while it is held.
 
 mod board;
+mod checks;
 mod external;
 mod health;
 mod peers;
@@ -24,6 +25,7 @@ use slab::Slab;
 use tokio::sync::Notify;
 
 pub use board::{Board, DECISIONS_KEPT, DecisionCounts};
+pub use checks::Checks;
 pub use external::{Asked, External, Question, Unanswered};
 pub use peers::{Levels, PeerKind, PeerRow, Peers};
 pub use permit::{Bound, Permit};
@@ -46,6 +48,8 @@ pub struct Fleet {
     has_gateway: bool,
     /// What others tell of this fleet, where they are asked.
     peers: Option<Peers>,
+    /// The gate that proxies ask, where requests pass elsewhere.
+    checks: Option<Checks>,
 }
 
 struct State {
@@ -99,10 +103,11 @@ impl Fleet {
     /// Builds a fleet around its gate, which a gateway of ours feeds and nobody else.
     #[must_use]
     pub fn new(name: &str, clock: Clock, gate: Gate, board: Board) -> Arc<Self> {
-        Self::with_sources(name, clock, gate, board, true, None)
+        Self::with_sources(name, clock, gate, board, true, None, None)
     }
 
-    /// Builds a fleet that is measured by our gateway, by its peers, or by both.
+    /// Builds a fleet that is measured by our gateway, by its peers, or by both, or that proxies ask
+    /// about.
     #[must_use]
     pub fn with_sources(
         name: &str,
@@ -111,6 +116,7 @@ impl Fleet {
         board: Board,
         has_gateway: bool,
         peers: Option<Peers>,
+        checks: Option<Checks>,
     ) -> Arc<Self> {
         Arc::new(Self {
             name: name.into(),
@@ -128,6 +134,7 @@ impl Fleet {
             changed: Notify::new(),
             has_gateway,
             peers,
+            checks,
         })
     }
 
@@ -155,11 +162,17 @@ impl Fleet {
         self.peers.as_ref()
     }
 
+    /// Returns the gate that proxies ask.
+    #[must_use]
+    pub fn checks(&self) -> Option<&Checks> {
+        self.checks.as_ref()
+    }
+
     /// Takes what a peer told; the control loop hears of a first request at zero.
     pub fn on_peer<T>(&self, take: impl FnOnce(&Peers) -> T) -> Option<T> {
         let peers = self.peers.as_ref()?;
         let taken = take(peers);
-        if peers.has_load() {
+        if peers.has_load(self.clock.now()) || self.holds_calls() {
             self.changed.notify_one();
         }
         Some(taken)
@@ -252,20 +265,26 @@ impl Fleet {
     pub fn waits_at_zero(&self) -> bool {
         let state = self.lock();
         let serves = |replica: &Replica| replica.state != ReplicaState::Draining;
-        let waits_elsewhere = || self.peers.as_ref().is_some_and(Peers::has_load);
-        let waits = state.gate.queued() > 0 || waits_elsewhere();
+        let now = self.clock.now();
+        let has_load = |peers: &Peers| peers.has_load(now);
+        let waits_elsewhere = || self.peers.as_ref().is_some_and(has_load);
+        let waits = state.gate.queued() > 0 || waits_elsewhere() || self.is_called_at_zero();
         waits && !state.replicas.values().any(serves)
     }
 
-    /// Tells whether anything is known to be in flight at this moment, here or at a peer.
+    /// Tells whether anything is known to be in flight at this moment, here or at a peer, or a call
+    /// at the gate that proxies ask keeps a replica.
     #[must_use]
     pub fn is_in_use(&self) -> bool {
         let load = self.load();
         let is_in_use_elsewhere = |peers: &Peers| {
             let levels = peers.levels();
-            peers.has_load() || levels.in_flight.is_some_and(|in_flight| in_flight > 0.0)
+            peers.has_load(self.clock.now())
+                || levels.in_flight.is_some_and(|in_flight| in_flight > 0.0)
         };
-        load.executing + load.queued > 0 || self.peers.as_ref().is_some_and(is_in_use_elsewhere)
+        let is_called = self.checks.as_ref().is_some_and(Checks::is_called);
+        let is_in_use_elsewhere = self.peers.as_ref().is_some_and(is_in_use_elsewhere);
+        load.executing + load.queued > 0 || is_in_use_elsewhere || is_called
     }
 
     /// Returns a ready replica, for requests that are not counted: the one that `draw` falls on,
@@ -310,10 +329,15 @@ impl Fleet {
             let now = self.clock.now();
             (now, state.gate.observe(now))
         });
-        match &self.peers {
-            Some(peers) => (now, peers.sum(now, self.has_gateway.then_some(own))),
-            None => (now, own),
+        let mut observation = match &self.peers {
+            Some(peers) => peers.sum(now, self.has_gateway.then_some(own)),
+            None => own,
+        };
+        if let Some(checks) = &self.checks {
+            let is_routed = (self.peers.as_ref()).is_none_or(|peers| peers.is_routed(now));
+            checks.on_reading(now, &mut observation, is_routed);
         }
+        (now, observation)
     }
 
     /// Reads the load for people and metrics, changing nothing.
@@ -371,6 +395,9 @@ impl Fleet {
     pub fn on_decision(&self, decision: &Decision) {
         let now = self.clock.now();
         self.with_gate(|state, _| state.gate.on_decision(now, decision));
+        if let Some(checks) = &self.checks {
+            checks.on_decision(now, decision);
+        }
     }
 
     /// Returns the histograms of how long requests took and waited.
@@ -382,6 +409,25 @@ impl Fleet {
     /// Returns what is published of the fleet.
     pub fn board(&self) -> MutexGuard<'_, Board> {
         self.board.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells whether new sessions are let in, here or where proxies ask.
+    #[must_use]
+    pub fn admission_open(&self) -> bool {
+        match &self.checks {
+            Some(checks) => checks.load().is_open,
+            None => self.load().admission_open,
+        }
+    }
+
+    /// Tells whether calls wait at the gate that proxies ask.
+    #[must_use]
+    pub fn holds_calls(&self) -> bool {
+        self.checks.as_ref().is_some_and(Checks::has_held)
+    }
+
+    fn is_called_at_zero(&self) -> bool {
+        self.checks.as_ref().is_some_and(Checks::waits_at_zero)
     }
 
     /// Runs `act` on the state, then hands out what the gate put out, then wakes those concerned.

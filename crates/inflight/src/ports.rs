@@ -7,7 +7,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use inflight_core::admission::GateConfig;
+use inflight_core::admission::{CheckConfig, GateConfig};
 use inflight_core::scaling::{Held, Hold, PastScaler, ScalingConfig};
 use inflight_core::{ReplicaId, Replicas};
 use tokio::sync::oneshot;
@@ -88,6 +88,8 @@ impl HoldKind {
 pub struct FleetSettings {
     /// How its requests are admitted, held and counted.
     pub gate: GateConfig,
+    /// How proxies that ask are answered, where some do.
+    pub checks: Option<CheckConfig>,
     /// How its size is decided.
     pub scaling: ScalingConfig,
 }

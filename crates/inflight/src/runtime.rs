@@ -257,6 +257,13 @@ impl Running {
         fleet.address()
     }
 
+    /// Returns where Envoys ask about a fleet.
+    #[must_use]
+    pub fn gate(&self, fleet: &str) -> Option<SocketAddr> {
+        let fleet = self.fleets.iter().find(|one| one.name() == fleet)?;
+        fleet.gate_address()
+    }
+
     /// Returns where KEDA asks that is to ask at `configured`.
     #[must_use]
     pub fn keda(&self, configured: SocketAddr) -> Option<SocketAddr> {

@@ -32,6 +32,7 @@ use crate::units::{Bytes, Slots};
 
 pub use past::{PastCounts, PastGate, PastIntegral};
 pub use reading::GateLoad;
+pub(super) use refuse::RETRY_UNKNOWN;
 
 /// Admits, holds, binds and counts the requests of one fleet.
 ///

@@ -31,6 +31,10 @@ pub enum RefusalReason {
     DeadlineExpired,
     /// It waited as long as it may, and no replica became ready.
     ColdWaitExpired,
+    /// The load is unknown, and the gate is to be closed then.
+    LoadUnknown,
+    /// It waited for a replica, and this gate ends.
+    Stopping,
 }
 
 /// Refused requests, counted by reason.
@@ -39,7 +43,7 @@ pub struct Refused([u64; RefusalReason::ALL.len()]);
 
 impl RefusalReason {
     /// Every reason, in the order of declaration.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::Overloaded,
         Self::QueueFull,
         Self::QueueBytes,
@@ -47,6 +51,8 @@ impl RefusalReason {
         Self::WaitExpired,
         Self::DeadlineExpired,
         Self::ColdWaitExpired,
+        Self::LoadUnknown,
+        Self::Stopping,
     ];
 
     /// Returns the name that metrics and response headers carry.
@@ -60,6 +66,8 @@ impl RefusalReason {
             Self::WaitExpired => "wait_expired",
             Self::DeadlineExpired => "deadline_expired",
             Self::ColdWaitExpired => "cold_wait_expired",
+            Self::LoadUnknown => "load_unknown",
+            Self::Stopping => "stopping",
         }
     }
 
@@ -68,7 +76,7 @@ impl RefusalReason {
     #[must_use]
     pub const fn is_no_capacity(self) -> bool {
         match self {
-            Self::NoReplica | Self::ColdWaitExpired => true,
+            Self::NoReplica | Self::ColdWaitExpired | Self::LoadUnknown | Self::Stopping => true,
             Self::Overloaded
             | Self::QueueFull
             | Self::QueueBytes
@@ -122,7 +130,7 @@ mod tests {
             refused.count(reason);
         }
         assert!(refused.iter().all(|(_, count)| count == 1));
-        assert_eq!(refused.total(), 7);
+        assert_eq!(refused.total(), 9);
         let mut names: Vec<_> = RefusalReason::ALL.map(RefusalReason::name).into();
         names.sort_unstable();
         names.dedup();

@@ -104,6 +104,12 @@ impl Sessions {
         }
     }
 
+    /// Counts a request of the session whose end is not seen.
+    pub(super) fn touch(&mut self, now: Timestamp, key: SessionKey) {
+        let at = self.begin(now, key);
+        self.end(now, at);
+    }
+
     /// Returns the sessions that are not new, those that sent something longest ago first.
     pub(super) fn export(&self, now: Timestamp) -> Vec<(SessionKey, Timestamp)> {
         let sessions = self.slab.iter().map(|(_, session)| {

@@ -137,6 +137,7 @@ impl Answers {
             started: Vec::new(),
             filled: Term::Unknown(Missing::NotOffered),
             is_partial: false,
+            is_called: false,
         }
     }
 }

@@ -113,13 +113,21 @@ impl Measured {
         })
     }
 
-    /// Tells whether a peer's latest reading had a request in flight, or one that was refused.
+    /// Tells whether a request is in flight, or was refused, by the latest reading of a peer that is
+    /// not lost.
     #[must_use]
-    pub fn has_load(&self) -> bool {
+    pub fn has_load(&self, now: Timestamp) -> bool {
         match self.by.proxies {
-            Some(_) => self.proxies.has_load(),
-            None => self.servers.has_load(),
+            Some(_) => self.proxies.has_load(now, self.by.patience),
+            None => self.servers.has_load(now, self.by.patience),
         }
+    }
+
+    /// Tells whether every proxy that is read routes to a replica; where there is none, so does
+    /// whoever sends requests.
+    #[must_use]
+    pub fn is_routed_everywhere(&self, now: Timestamp) -> bool {
+        self.proxies.all_route(now, self.by.patience)
     }
 
     /// Joins what was read into the reading of `now`.
@@ -190,6 +198,7 @@ fn observation(in_flight: Level, arrivals: Term<f64>, load: &servers::ServerLoad
         metric: Term::Unknown(Missing::NotOffered),
         filled: load.filled,
         is_partial: load.is_partial,
+        is_called: false,
     }
 }
 

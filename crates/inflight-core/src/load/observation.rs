@@ -31,6 +31,9 @@ pub struct Observation {
     /// Whether a part of the load cannot be seen, so that every term is the least there is: it may
     /// grow the fleet and never shrinks it.
     pub is_partial: bool,
+    /// Whether somebody at the admission gate asks for a replica, although nothing may be in
+    /// flight: it wakes a fleet at zero and keeps the last replica.
+    pub is_called: bool,
 }
 
 /// The load of one model. Cumulative terms start anywhere and never fall, but for a restart of

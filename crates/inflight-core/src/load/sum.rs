@@ -188,6 +188,7 @@ impl Sum {
             peak_seconds: Term::Unknown(Missing::NotOffered),
             started: own.map(|own| own.started).unwrap_or_default(),
             metric: Term::Unknown(Missing::NotOffered),
+            is_called: false,
             filled: Term::Unknown(Missing::NotOffered),
             is_partial: self.peers.values().any(|peer| self.is_lost(now, *peer)),
         }

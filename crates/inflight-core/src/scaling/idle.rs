@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::decision::Limit;
 use crate::load::Activity;
 use crate::time::Timestamp;
 use crate::units::Replicas;
@@ -12,6 +13,8 @@ pub(super) struct Idle {
     /// The last time something was going on, or may have been.
     busy_at: Timestamp,
     latest: Activity,
+    /// Whether somebody asks for a replica before anything is in flight.
+    is_called: bool,
 }
 
 impl Idle {
@@ -20,6 +23,7 @@ impl Idle {
         Self {
             busy_at: now,
             latest: Activity::Unknown,
+            is_called: false,
         }
     }
 
@@ -34,8 +38,9 @@ impl Idle {
     }
 
     /// Takes what a reading said. Unknown counts as busy: a fleet is not ended on missing data.
-    pub(super) fn observe(&mut self, now: Timestamp, activity: Activity) {
+    pub(super) fn observe(&mut self, now: Timestamp, activity: Activity, is_called: bool) {
         self.latest = activity;
+        self.is_called = is_called;
         match activity {
             Activity::Busy | Activity::Unknown => self.busy_at = self.busy_at.max(now),
             Activity::Idle => {}
@@ -47,9 +52,18 @@ impl Idle {
         self.latest == Activity::Idle && now.since(self.busy_at) >= grace
     }
 
-    /// Tells whether something is going on, which a fleet at zero wakes for.
+    /// Tells whether something is going on, or called for, which a fleet at zero wakes for.
     pub(super) fn wakes(&self) -> bool {
-        self.latest == Activity::Busy
+        self.latest == Activity::Busy || self.is_called
+    }
+
+    /// Returns why the last replica stays.
+    pub(super) const fn stays_for(&self) -> Limit {
+        if self.is_called {
+            Limit::Called
+        } else {
+            Limit::LastOne
+        }
     }
 
     /// Returns the smallest size: one for a fleet at zero that has something to do, and for one
@@ -77,8 +91,8 @@ mod tests {
     #[test]
     fn the_last_replica_goes_after_the_grace_period() {
         let mut idle = Idle::new(at(0));
-        idle.observe(at(10), Activity::Busy);
-        idle.observe(at(69), Activity::Idle);
+        idle.observe(at(10), Activity::Busy, false);
+        idle.observe(at(69), Activity::Idle, false);
         assert_eq!(idle.least(at(69), GRACE, Replicas::ONE), Replicas::ONE);
         assert_eq!(idle.least(at(70), GRACE, Replicas::ONE), Replicas::ZERO);
     }
@@ -86,18 +100,30 @@ mod tests {
     #[test]
     fn a_fleet_at_zero_wakes_for_load_only() {
         let mut idle = Idle::new(at(0));
-        idle.observe(at(1), Activity::Idle);
+        idle.observe(at(1), Activity::Idle, false);
         assert_eq!(idle.least(at(1), GRACE, Replicas::ZERO), Replicas::ZERO);
-        idle.observe(at(2), Activity::Unknown);
+        idle.observe(at(2), Activity::Unknown, false);
         assert_eq!(idle.least(at(2), GRACE, Replicas::ZERO), Replicas::ZERO);
-        idle.observe(at(3), Activity::Busy);
+        idle.observe(at(3), Activity::Busy, false);
         assert_eq!(idle.least(at(3), GRACE, Replicas::ZERO), Replicas::ONE);
+    }
+
+    #[test]
+    fn a_call_wakes_a_fleet_and_keeps_its_last_replica() {
+        let mut idle = Idle::new(at(0));
+        for activity in [Activity::Idle, Activity::Unknown] {
+            idle.observe(at(500), activity, true);
+            assert_eq!(idle.least(at(500), GRACE, Replicas::ZERO), Replicas::ONE);
+            assert_eq!(idle.least(at(500), GRACE, Replicas::ONE), Replicas::ONE);
+        }
+        idle.observe(at(501), Activity::Idle, false);
+        assert_eq!(idle.least(at(561), GRACE, Replicas::ONE), Replicas::ZERO);
     }
 
     #[test]
     fn unknown_load_never_ends_the_last_replica() {
         let mut idle = Idle::new(at(0));
-        idle.observe(at(500), Activity::Unknown);
+        idle.observe(at(500), Activity::Unknown, false);
         assert_eq!(idle.least(at(500), GRACE, Replicas::ONE), Replicas::ONE);
         assert!(!idle.is_over(at(500), GRACE));
     }

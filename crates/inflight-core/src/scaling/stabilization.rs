@@ -76,6 +76,19 @@ impl Stabilization {
         {
             self.returns.pop_front();
         }
+        let reach = if self.learns {
+            window.max(WINDOW_MAX)
+        } else {
+            window
+        };
+        let step = reach / STEPS;
+        while self
+            .targets
+            .front()
+            .is_some_and(|&(at, _)| now.since(at) > reach + step)
+        {
+            self.targets.pop_front();
+        }
         let before = self.targets.len();
         while self
             .targets
@@ -94,12 +107,6 @@ impl Stabilization {
         if self.targets.back().is_some_and(|&(_, same)| same == target) {
             self.targets.pop_back();
         }
-        let reach = if self.learns {
-            window.max(WINDOW_MAX)
-        } else {
-            window
-        };
-        let step = reach / STEPS;
         // A target that comes within one step of a larger one is not kept by itself: the larger
         // one stays that much longer instead.
         if self
@@ -108,13 +115,6 @@ impl Stabilization {
             .is_none_or(|&(at, _)| now.since(at) >= step)
         {
             self.targets.push_back((now, target));
-        }
-        while self
-            .targets
-            .front()
-            .is_some_and(|&(at, _)| now.since(at) > reach + step)
-        {
-            self.targets.pop_front();
         }
         invariant!(
             "targets are bounded",

@@ -2,6 +2,7 @@
 //! systems reported.
 
 mod cases;
+mod check;
 mod counting;
 mod reference;
 mod session_gate;

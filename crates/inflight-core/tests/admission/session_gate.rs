@@ -10,7 +10,7 @@ use inflight_core::{Decision, Reason, ReplicaId, Replicas, Ticket, Timestamp};
 
 use super::{arrival, arrival_of, config, ms};
 
-fn decision(at_max: bool) -> Decision {
+pub(crate) fn decision(at_max: bool) -> Decision {
     Decision {
         at: ms(0),
         current: Replicas::ONE,

@@ -297,17 +297,20 @@ fn any_observation(replicas: BoxedStrategy<ReplicaView>) -> impl Strategy<Value 
         any_term(),
         vec(any_span(), 0..3),
         (any_term(), any_term()),
-        any::<bool>(),
+        any::<(bool, bool)>(),
     );
     parts.prop_map(
-        |(replicas, models, peak_seconds, started, (metric, filled), is_partial)| Observation {
-            replicas,
-            models,
-            peak_seconds,
-            started,
-            metric,
-            filled,
-            is_partial,
+        |(replicas, models, peak_seconds, started, (metric, filled), (is_partial, is_called))| {
+            Observation {
+                replicas,
+                models,
+                peak_seconds,
+                started,
+                metric,
+                filled,
+                is_partial,
+                is_called,
+            }
         },
     )
 }

@@ -33,15 +33,31 @@ pub(super) fn fleet(fleet: &Fleet, clock: Clock) -> wire::Fleet {
         replicas: size(&board, replicas, ready),
         load: self::load(levels, fleet.has_gateway().then_some(&load), &board, age),
         sources,
-        admission: fleet.has_gateway().then(|| wire::Admission {
-            open: load.admission_open,
-            refused_total: load.refused.total(),
-        }),
+        admission: admission(fleet, &load),
         hold: held(&board, clock.now()).map(|held| hold(held, clock)),
         decision: board.decisions().next().map(|made| decision(made, clock)),
         crashes: board.crashes,
         start_delay_seconds: board.start_delay.map(|delay| delay.as_secs_f64()),
     }
+}
+
+/// Shows the gate before new sessions, where there is one: ours, or that which proxies ask.
+fn admission(fleet: &Fleet, load: &GateLoad) -> Option<wire::Admission> {
+    if let Some(checks) = fleet.checks() {
+        let load = checks.load();
+        return Some(wire::Admission {
+            open: load.is_open,
+            refused_total: load.counts.refused.total(),
+            held: load.held,
+            load_unknown: load.is_blind,
+        });
+    }
+    fleet.has_gateway().then(|| wire::Admission {
+        open: load.admission_open,
+        refused_total: load.refused.total(),
+        held: 0,
+        load_unknown: false,
+    })
 }
 
 /// Shows a decision.

@@ -14,7 +14,7 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::http::{Uri, header};
 use axum::response::IntoResponse;
-use inflight_core::admission::GateLoad;
+use inflight_core::admission::{CheckLoad, GateLoad};
 use inflight_core::load::InstanceId;
 use inflight_core::{Replicas, Timestamp};
 use prometheus_client::collector::Collector;
@@ -27,7 +27,8 @@ use super::query::parameters;
 use super::{Api, Shared, mapping};
 use crate::clock::Clock;
 use crate::fleet::{
-    Asked, ConfigurationState, DecisionCounts, Fleet, PeerKind, Peers, ReplicaCounts, Timings,
+    Asked, Checks, ConfigurationState, DecisionCounts, Fleet, PeerKind, Peers, ReplicaCounts,
+    Timings,
 };
 use crate::ports::HoldKind;
 use crate::story::journal::Journal;
@@ -102,6 +103,7 @@ fn encode(api: &Api, only: Option<&String>) -> Result<String, fmt::Error> {
 struct Reading {
     fleet: String,
     has_gateway: bool,
+    checks: Option<CheckLoad>,
     models: Vec<String>,
     load: GateLoad,
     held: Option<HoldKind>,
@@ -129,6 +131,7 @@ impl Reading {
         Self {
             fleet: fleet.name().to_owned(),
             has_gateway: fleet.has_gateway(),
+            checks: fleet.checks().map(Checks::load),
             models: board.models.clone(),
             load,
             held: mapping::held(&board, now).map(|held| HoldKind::of(held.hold)),
@@ -223,7 +226,7 @@ impl Page {
             Kind::Gauge => MetricType::Gauge,
         };
         let mut rows = encoder.encode_descriptor(family.name, family.help, None, metric_type)?;
-        let shown = |reading: &&Reading| reading.has_gateway || !family.is_of_gateway();
+        let shown = |reading: &&Reading| family.is_of(reading);
         for reading in self.readings.iter().filter(shown) {
             for sample in (family.samples)(reading) {
                 let model = sample.model.as_deref().map(|model| ("model", model));

@@ -125,6 +125,12 @@ pub struct Admission {
     pub open: bool,
     /// Requests refused since our start, for whatever reason.
     pub refused_total: u64,
+    /// Calls that wait at the gate of a proxy for a first replica; 0 before a gateway, where they
+    /// are queued.
+    pub held: usize,
+    /// Whether the load has been unknown for so long that `gate.ext_authz.on_failure` says who
+    /// passes; never before a gateway.
+    pub load_unknown: bool,
 }
 
 /// The answer of `/api/v1/fleets/{name}/decisions`.

@@ -101,7 +101,7 @@ fn fleet_line(fleet: &FleetConfig) -> String {
         fleet.replicas_max,
         slots(fleet),
         policy(&fleet.scaling.policy),
-        gate(fleet.admission.as_ref()),
+        admission(fleet),
         fleet.queue.requests,
         fleet.queue.wait,
     )
@@ -140,6 +140,15 @@ fn measured(settings: &MeasuredSettings) -> String {
         MeasuredSettings::Prometheus(prometheus) => {
             format!("Prometheus {}", prometheus.url.authority)
         }
+    }
+}
+
+/// Who is refused, and where proxies ask.
+fn admission(fleet: &FleetConfig) -> String {
+    let gate = gate(fleet.admission.as_ref());
+    match &fleet.ext_authz {
+        Some(asked) => format!("{gate}, asked by Envoy at {}", asked.listen.value),
+        None => gate,
     }
 }
 

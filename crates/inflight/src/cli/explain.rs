@@ -143,6 +143,9 @@ fn render(fleet: &wire::Fleet, decisions: &[wire::Decision]) -> String {
         replicas.min,
         replicas.max
     );
+    if let Some(gate) = fleet.admission {
+        out += &admission(gate);
+    }
     let Some((last, before)) = decisions.split_first() else {
         return out + "\nno decision was made\n";
     };
@@ -180,6 +183,23 @@ fn render(fleet: &wire::Fleet, decisions: &[wire::Decision]) -> String {
         out += &format!("   {} {size}: {}\n", decision.at, decision.reason);
     }
     out
+}
+
+/// What the gate before new sessions does, where that is worth a line.
+fn admission(gate: wire::Admission) -> String {
+    let mut told = Vec::new();
+    if gate.load_unknown {
+        told.push("the load is unknown: gate.ext_authz.on_failure says who passes".to_owned());
+    } else if !gate.open {
+        told.push("new sessions are refused".to_owned());
+    }
+    if gate.held > 0 {
+        told.push(format!("{} first calls wait for a replica", gate.held));
+    }
+    if told.is_empty() {
+        return String::new();
+    }
+    format!("gate: {}\n", told.join("; "))
 }
 
 /// The numbers in the order of their meanings, and behind those any that have none.

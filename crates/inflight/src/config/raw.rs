@@ -5,6 +5,7 @@
 //! with one key must not hide what is wrong with the next.
 
 mod fleet;
+mod gate;
 mod measured;
 mod scaling;
 
@@ -24,6 +25,7 @@ pub(super) use fleet::{
     Bounds, EndpointsKeys, Fleet, IpFamily, Limits, Model, OnExit, Peers, Process, Protocol,
     Source, TargetKeys, Timeouts,
 };
+pub(super) use gate::{Failure, Mode};
 pub(super) use measured::{Backend, Custom, Envoy, Estimator, Preset, Prometheus, Unit, Vllm};
 pub(super) use scaling::{
     Admission, Measured, MetricKind, Profile, Queue, Rule, Scaling, StepLimit, WhenClosed,

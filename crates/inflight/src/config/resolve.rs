@@ -6,6 +6,7 @@
 mod advice;
 mod endpoints;
 mod fleet;
+mod gate;
 mod measured;
 mod models;
 mod peers;
@@ -188,8 +189,14 @@ fn check_listeners(file: &raw::File, problems: &mut Problems) {
             .listen
             .as_ref()
     });
+    let fleets = file.fleets.iter().flat_map(|fleets| &fleets.value);
+    let gates = fleets.filter_map(|fleet| {
+        let gate = fleet.gate.as_ref()?.value.ext_authz.as_ref()?;
+        gate.value.listen.as_ref()
+    });
     let mut seen: BTreeMap<u16, Vec<&Located<SocketAddr>>> = BTreeMap::new();
     for listen in gateways
+        .chain(gates)
         .chain(admin)
         .filter(|listen| listen.value.port() != 0)
     {

@@ -23,7 +23,7 @@ pub(super) use text::{
     SOCKET_FOLDER, URL_PATH,
 };
 pub(super) use word::{
-    Address, Advise, Auto, Choice, Nothing, OfTarget, Off, OneOf, Or, Unlimited,
+    Address, Advise, Auto, Certificate, Choice, Nothing, OfTarget, Off, OneOf, Or, Unlimited,
 };
 
 /// A kind of value that a key can hold.

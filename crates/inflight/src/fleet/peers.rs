@@ -285,12 +285,20 @@ impl Peers {
     }
 
     /// Tells whether there are requests that a fleet at zero wakes for.
-    pub(super) fn has_load(&self) -> bool {
+    pub(super) fn has_load(&self, now: Timestamp) -> bool {
         let state = self.lock();
         match &state.join {
             Join::Sum { .. } => state.rows.values().any(|row| row.queued > 0.0),
-            Join::Measured(measured) => measured.has_load(),
+            Join::Measured(measured) => measured.has_load(now),
             Join::Answers(answers) => answers.has_load(),
+        }
+    }
+
+    /// Tells whether every proxy that is read routes to a replica.
+    pub(super) fn is_routed(&self, now: Timestamp) -> bool {
+        match &self.lock().join {
+            Join::Sum { .. } | Join::Answers(_) => true,
+            Join::Measured(measured) => measured.is_routed_everywhere(now),
         }
     }
 

@@ -140,6 +140,7 @@ impl Process {
             metric: Term::Unknown(Missing::NotOffered),
             filled: Term::Unknown(Missing::NotOffered),
             is_partial: false,
+            is_called: false,
         }
     }
 

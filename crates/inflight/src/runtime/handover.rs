@@ -81,6 +81,8 @@ pub(super) enum SocketKind {
     TakeOver,
     Admin,
     Gateway,
+    /// Where Envoys ask.
+    Gate,
     /// Where KEDA asks.
     Keda,
     /// One of a later version.

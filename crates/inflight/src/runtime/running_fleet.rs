@@ -1,5 +1,7 @@
 //! One fleet that runs: its parts, started by one function and ended in order by another.
 
+mod fixed;
+mod gate;
 mod replicas;
 
 use std::net::SocketAddr;
@@ -25,42 +27,25 @@ use crate::clock::Clock;
 use crate::config::{Endpoints, FleetConfig, PrometheusSettings, Target};
 use crate::control::Control;
 use crate::endpoints::{self, HealthSettings};
-use crate::fleet::{Board, External, Fleet, Member, Peers};
+use crate::fleet::{Board, Checks, External, Fleet, Member, Peers};
+use crate::gates::ext_authz::ExtAuthzConfig;
 use crate::gateway::{Gateway, GatewayConfig, SessionBy};
 use crate::ports::{FleetSettings, Order};
 use crate::sources::{MeasuredConfig, MeasuredSource, PeerSource, PeersConfig, PrometheusSource};
 use crate::story::Story;
 use crate::targets::process::{Orphan, ProcessConfig, ProcessHost};
+use gate::{BoundGate, RunningGate, checks};
 use replicas::RunningReplicas;
 
 /// Orders that a control loop may lag behind; whoever gives one waits when it is full.
 const ORDERS_WAITING: usize = 16;
-
-/// Why a change is refused that would make the fleet another.
-const CANNOT_CHANGE: &str = "cannot change from or to `process` while the fleet runs: its replicas \
-    would belong to nobody; restart inflight, or give the fleet another name";
-
-/// Why a change is refused that would leave nobody knowing how large the fleet is.
-const KEDA_CANNOT_CHANGE: &str = "cannot change from or to `keda` while the fleet runs: whoever \
-    sizes it then would not know how large it is; restart inflight, or give the fleet another name";
-
-/// Why a change is refused of what becomes of the replicas at our end.
-const ON_EXIT_CANNOT_CHANGE: &str = "cannot change while the fleet runs: its replicas were started \
-    to end with us, or not to; restart inflight, or give the fleet another name";
-/// Why a change is refused that would leave replicas to nobody's judgement, or to a new one's.
-const HEALTH_CANNOT_CHANGE: &str = "cannot be switched on or off while the fleet runs: restart \
-    inflight, or give the fleet another name";
-
-/// Why a change is refused of who measures the load.
-const SOURCE_CANNOT_CHANGE: &str = "cannot gain or lose its `gateway`, nor change from or to another \
-    kind of source, nor `inflight` or the models that are read by it, while the fleet runs: restart inflight, or give the fleet another \
-    name";
 
 /// A fleet that is ready to be started: nothing about it can fail any more.
 pub(super) struct Prepared {
     config: FleetConfig,
     told: Told,
     gateway: Option<Bound>,
+    gate: Option<BoundGate>,
 }
 
 /// A gateway, with a copy of its listening socket for a successor.
@@ -86,6 +71,8 @@ pub(super) struct Change {
     told: Told,
     /// A gateway of its own where the address differs.
     gateway: Option<Bound>,
+    /// The same of the gate that Envoys ask.
+    gate: Option<BoundGate>,
 }
 
 /// What the parts of a fleet were told.
@@ -96,6 +83,8 @@ struct Told {
     /// `None` where the load is measured elsewhere only.
     gateway: Option<GatewayConfig>,
     peers: Option<PeersConfig>,
+    /// How the questions of Envoys are read, where some ask.
+    ext_authz: Option<ExtAuthzConfig>,
     /// What measures it beside gateways.
     measured: Option<MeasuredConfig>,
     /// What is asked queries about it.
@@ -113,6 +102,7 @@ pub(super) struct RunningFleet {
     member: Member,
     told: Told,
     gateway: Option<RunningGateway>,
+    gate: Option<RunningGate>,
     /// Those of addresses that it listened on before; they finish what they have.
     former: JoinSet<Result<(), JoinError>>,
     /// Asks the peers.
@@ -137,6 +127,7 @@ impl Told {
             gateway: (config.gateway.as_ref())
                 .map(|settings| wiring::gateway(config, settings, &rows)),
             peers: wiring::peers(config),
+            ext_authz: wiring::ext_authz(config),
             measured: wiring::measured(config),
             queried: wiring::queried(config),
             process: match &config.target {
@@ -156,9 +147,18 @@ impl Told {
         process.is_some_and(|process| process.settings().keeps)
     }
 
-    /// How sessions are known, where there are any.
-    fn session(&self) -> Option<&SessionBy> {
-        self.gateway.as_ref().map(|gateway| &gateway.session)
+    /// Whether sessions are known in another way than before.
+    fn forgets_sessions(&self, before: &Self) -> bool {
+        let of_gateway = |told: &Self| told.gateway.as_ref().map(|it| it.session.clone());
+        let of_gate = |told: &Self| told.ext_authz.as_ref().map(|it| it.session.clone());
+        of_gateway(self) != of_gateway(before) || of_gate(self) != of_gate(before)
+    }
+
+    /// Whether sessions end with us: those of connections have other connections with a later
+    /// process of ours.
+    fn has_sessions_of_connections(&self) -> bool {
+        let gateway = self.gateway.as_ref();
+        gateway.is_some_and(|gateway| gateway.session == SessionBy::Address)
     }
 }
 
@@ -171,6 +171,7 @@ impl Prepared {
         let told = Told::new(&config, &ModelRows::default())?;
         Ok(Self {
             gateway: bind(&told, &config, sockets)?,
+            gate: BoundGate::bind(&told, &config, sockets)?,
             told,
             config,
         })
@@ -206,6 +207,7 @@ impl RunningFleet {
             config,
             told,
             gateway,
+            gate: checked,
         } = prepared;
         let Left {
             past,
@@ -219,7 +221,7 @@ impl RunningFleet {
         }
         // Sessions that an earlier process of ours knew are not new; those of connections have
         // other connections since.
-        if past.is_none() || told.session() == Some(&SessionBy::Address) {
+        if past.is_none() || told.has_sessions_of_connections() {
             gate.on_restart(now);
         }
         let peers = match (&told.measured, &told.queried) {
@@ -236,6 +238,7 @@ impl RunningFleet {
             board(&config, &told.rows),
             gateway.is_some(),
             peers,
+            checks(&told, past.as_ref(), clock),
         );
         fleet.board().is_listening = true;
         let found = orphans.iter().filter(|orphan| orphan.is_live()).count();
@@ -265,6 +268,7 @@ impl RunningFleet {
         Self {
             control: Part::start("a control loop", |stop| control.run(orders_taken, stop)),
             gateway: gateway.map(|bound| start_gateway(bound, Arc::clone(&fleet))),
+            gate: checked.map(|bound| bound.start(&fleet)),
             former: JoinSet::new(),
             source: start_source(&fleet, &told),
             replicas,
@@ -281,29 +285,14 @@ impl RunningFleet {
     /// listened on.
     pub(super) fn plan(&self, config: FleetConfig) -> anyhow::Result<Option<Change>> {
         let told = Told::new(&config, &self.told.rows)?;
-        if told.process.is_some() != self.told.process.is_some() {
-            anyhow::bail!("`target` {CANNOT_CHANGE}");
-        }
-        if told.external.is_some() != self.told.external.is_some() {
-            anyhow::bail!("fleet {}: `target` {KEDA_CANNOT_CHANGE}", config.name);
-        }
-        if told.keeps() != self.told.keeps() {
-            anyhow::bail!("`target.process.on_exit` {ON_EXIT_CANNOT_CHANGE}");
-        }
-        if told.health.is_some() != self.told.health.is_some() {
-            anyhow::bail!("`health` {HEALTH_CANNOT_CHANGE}");
-        }
-        if told.gateway.is_some() != self.told.gateway.is_some()
-            || told.peers != self.told.peers
-            || told.measured.is_some() != self.told.measured.is_some()
-            || told.queried != self.told.queried
-        {
-            anyhow::bail!("`source` {SOURCE_CANNOT_CHANGE}");
-        }
+        fixed::check(&told, &self.told)?;
         let listen = |told: &Told| told.gateway.as_ref().map(|gateway| gateway.listen);
         let is_elsewhere = listen(&told) != listen(&self.told);
+        let asked_at = |told: &Told| told.ext_authz.as_ref().map(|gate| gate.listen);
+        let is_asked_elsewhere = asked_at(&told) != asked_at(&self.told);
         let is_same = told.control == self.told.control
             && told.gateway == self.told.gateway
+            && told.ext_authz == self.told.ext_authz
             && told.measured == self.told.measured
             && told.process == self.told.process
             && told.external == self.told.external
@@ -315,6 +304,11 @@ impl RunningFleet {
         Ok(Some(Change {
             gateway: if is_elsewhere {
                 bind(&told, &config, &mut Sockets::default())?
+            } else {
+                None
+            },
+            gate: if is_asked_elsewhere {
+                BoundGate::bind(&told, &config, &mut Sockets::default())?
             } else {
                 None
             },
@@ -333,14 +327,18 @@ impl RunningFleet {
             config,
             told,
             gateway,
+            gate,
         } = change;
         self.replicas.configure(&told);
-        if told.control != self.told.control || told.session() != self.told.session() {
+        if told.control != self.told.control || told.forgets_sessions(&self.told) {
             self.configure_control(&told).await;
         }
         if let (Some(running), Some(settings)) = (&self.gateway, &told.gateway)
             && told.gateway != self.told.gateway
         {
+            running.settings.send_replace(settings.clone());
+        }
+        if let (Some(running), Some(settings)) = (&self.gate, &told.ext_authz) {
             running.settings.send_replace(settings.clone());
         }
         {
@@ -361,10 +359,14 @@ impl RunningFleet {
                 error!(fleet = config.name, %failure, "a former gateway failed");
             }
         }
-        let Some(bound) = gateway else { return };
-        let gateway = start_gateway(bound, Arc::clone(&self.member.fleet));
-        if let Some(former) = self.gateway.replace(gateway) {
-            self.former.spawn(former.part.end());
+        if let Some(bound) = gateway {
+            let gateway = start_gateway(bound, Arc::clone(&self.member.fleet));
+            let former = self.gateway.replace(gateway);
+            former.map(|former| self.former.spawn(former.part.end()));
+        }
+        if let Some(bound) = gate {
+            let former = self.gate.replace(bound.start(&self.member.fleet));
+            former.map(|former| self.former.spawn(former.part.end()));
         }
     }
 
@@ -386,7 +388,7 @@ impl RunningFleet {
         let (done, is_done) = oneshot::channel();
         let order = Order::Configure {
             settings: Box::new(told.control.clone()),
-            forgets_sessions: told.session() != self.told.session(),
+            forgets_sessions: told.forgets_sessions(&self.told),
             done,
         };
         // A loop that ended by itself ends all of us: whoever waits for that says so.
@@ -410,11 +412,20 @@ impl RunningFleet {
         self.gateway.as_ref().map(|gateway| gateway.address)
     }
 
+    /// Returns where Envoys ask; `None` where none does.
+    pub(super) fn gate_address(&self) -> Option<SocketAddr> {
+        self.gate.as_ref().map(|gate| gate.address)
+    }
+
     /// Adds what a successor needs to go on listening.
     pub(super) fn offer<'a>(&'a self, offer: &mut Offer<'a>) {
         if let Some(gateway) = &self.gateway {
             let (name, listener) = (self.name(), gateway.listener.as_fd());
             offer.add(SocketKind::Gateway, name, Some(gateway.address), listener);
+        }
+        if let Some(gate) = &self.gate {
+            let (name, listener) = (self.name(), gate.listener.as_fd());
+            offer.add(SocketKind::Gate, name, Some(gate.address), listener);
         }
     }
 
@@ -438,6 +449,7 @@ impl RunningFleet {
     pub(super) fn poll_failed(&mut self, cx: &mut Context<'_>) -> Poll<&'static str> {
         let parts = [
             self.gateway.as_mut().map(|gateway| &mut gateway.part),
+            self.gate.as_mut().map(|gate| &mut gate.part),
             self.source.as_mut(),
             Some(&mut self.control),
         ];
@@ -462,6 +474,10 @@ impl RunningFleet {
             // While there is a copy the system lets clients connect, and nobody would accept them.
             drop(gateway.listener);
             result = gateway.part.end().await;
+        }
+        if let Some(gate) = self.gate {
+            drop(gate.listener);
+            result = result.and(gate.part.end().await);
         }
         // Before the control loop and the replicas, which they need as well.
         while let Some(ended) = self.former.join_next().await {
@@ -496,6 +512,7 @@ async fn hand_over(member: &Member, models: Vec<String>) -> Option<PastFleet> {
         name: member.fleet.name().to_owned(),
         models,
         gate: member.fleet.export(),
+        checks: member.fleet.checks().map(Checks::export),
         scaler,
     })
 }

@@ -10,7 +10,7 @@ use std::fs;
 use std::time::Duration;
 
 use inflight_core::Timestamp;
-use inflight_core::admission::PastGate;
+use inflight_core::admission::{PastChecks, PastGate};
 use inflight_core::scaling::PastScaler;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -33,6 +33,8 @@ pub(super) struct PastFleet {
     pub(super) name: String,
     pub(super) models: Vec<String>,
     pub(super) gate: PastGate,
+    /// What is known where proxies ask.
+    pub(super) checks: Option<PastChecks>,
     pub(super) scaler: PastScaler,
 }
 

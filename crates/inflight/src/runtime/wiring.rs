@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use inflight_core::admission::{
-    AdmissionConfig, AdmissionScope, GateConfig, HealthConfig, ModelConfig, QueueBounds, When,
+    AdmissionConfig, AdmissionScope, CheckConfig, CheckMode, GateConfig, HealthConfig, ModelConfig,
+    OnUnknown, QueueBounds, When,
 };
 use inflight_core::load::Patience;
 use inflight_core::scaling::{
@@ -13,11 +14,13 @@ use inflight_core::scaling::{
 
 use super::model_rows::ModelRows;
 use crate::config::{
-    self, AdmissionSettings, CloseWhen, Endpoints, FleetConfig, GatewaySettings, MeasuredSettings,
-    PolicySettings, PrometheusSettings, ServerKind, StaffingProfile, StepSettings, Target,
+    self, AdmissionSettings, CloseWhen, Endpoints, FleetConfig, GateMode, GatewaySettings,
+    MeasuredSettings, OnFailure, PolicySettings, PrometheusSettings, ServerKind, StaffingProfile,
+    StepSettings, Target,
 };
 use crate::endpoints::{self, Comings, Family, HealthSettings};
 use crate::fleet::External;
+use crate::gates::ext_authz::{self, ExtAuthzConfig};
 use crate::gateway::{GatewayConfig, Limits, ModelRoute, SessionBy, Timeouts, UpstreamProtocol};
 use crate::ports::FleetSettings;
 use crate::probe::Probe;
@@ -46,8 +49,24 @@ const LATE_ANSWERS: u32 = 3;
 /// Returns what a fleet's gate takes.
 fn gate(fleet: &FleetConfig, rows: &ModelRows) -> GateConfig {
     let queue = fleet.queue;
+    GateConfig {
+        models: (rows.slots().into_iter())
+            .map(|slots| ModelConfig { slots })
+            .collect(),
+        queue: QueueBounds {
+            requests: queue.requests,
+            bytes: queue.bytes,
+            wait: queue.wait,
+            cold_wait: queue.cold_wait,
+        },
+        admission: admission(fleet),
+        bucket: fleet.scaling.bucket,
+    }
+}
+
+fn admission(fleet: &FleetConfig) -> AdmissionConfig {
     let settings = fleet.admission.unwrap_or(ADMISSION_OFF);
-    let admission = AdmissionConfig {
+    AdmissionConfig {
         threshold: settings.threshold,
         reopen: settings.reopen,
         when: match settings.when {
@@ -60,20 +79,40 @@ fn gate(fleet: &FleetConfig, rows: &ModelRows) -> GateConfig {
         },
         sessions_max: SESSIONS_MAX,
         session_idle: SESSION_IDLE,
-    };
-    GateConfig {
-        models: (rows.slots().into_iter())
-            .map(|slots| ModelConfig { slots })
-            .collect(),
-        queue: QueueBounds {
-            requests: queue.requests,
-            bytes: queue.bytes,
-            wait: queue.wait,
-            cold_wait: queue.cold_wait,
-        },
-        admission,
-        bucket: fleet.scaling.bucket,
     }
+}
+
+/// Returns how proxies that ask are answered, where some do.
+fn checks(fleet: &FleetConfig) -> Option<CheckConfig> {
+    let settings = fleet.ext_authz.as_ref()?;
+    Some(CheckConfig {
+        admission: admission(fleet),
+        mode: match settings.mode {
+            GateMode::NewSessions => CheckMode::NewSessions,
+            GateMode::EveryRequest => CheckMode::EveryRequest,
+        },
+        on_unknown: match settings.on_failure {
+            OnFailure::Closed => OnUnknown::Refuse,
+            OnFailure::Open => OnUnknown::LetIn,
+        },
+        held_max: usize::try_from(fleet.queue.requests).unwrap_or(usize::MAX),
+        ready_timeout: settings.ready_timeout,
+        hold_min: settings.hold_min,
+    })
+}
+
+/// Returns how Envoys' questions are read, where some ask.
+pub(super) fn ext_authz(fleet: &FleetConfig) -> Option<ExtAuthzConfig> {
+    let settings = fleet.ext_authz.as_ref()?;
+    Some(ExtAuthzConfig {
+        listen: settings.listen.value,
+        first_calls: settings.first_calls.clone(),
+        session: match &fleet.session {
+            config::SessionBy::Address => ext_authz::SessionBy::Address,
+            config::SessionBy::Header(name) => ext_authz::SessionBy::Header(name.clone()),
+            config::SessionBy::Certificate => ext_authz::SessionBy::Certificate,
+        },
+    })
 }
 
 /// Returns what the journal takes.
@@ -121,7 +160,8 @@ pub(super) fn gateway(
             })
             .collect(),
         session: match &fleet.session {
-            config::SessionBy::Address => SessionBy::Address,
+            // A certificate is known to a gate alone, which the configuration sees to.
+            config::SessionBy::Address | config::SessionBy::Certificate => SessionBy::Address,
             config::SessionBy::Header(name) => SessionBy::Header(name.clone()),
         },
         first_calls: fleet.first_calls.clone(),
@@ -183,6 +223,7 @@ fn freshness(fleet: &FleetConfig) -> Duration {
 pub(super) fn settings(fleet: &FleetConfig, rows: &ModelRows) -> anyhow::Result<FleetSettings> {
     Ok(FleetSettings {
         gate: gate(fleet, rows),
+        checks: checks(fleet),
         scaling: scaling(fleet, rows)?,
     })
 }

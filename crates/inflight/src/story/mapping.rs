@@ -54,6 +54,7 @@ pub(super) fn observation(observation: &load::Observation) -> wire::Observation 
         metric: float(&observation.metric),
         filled: float(&observation.filled),
         is_partial: observation.is_partial,
+        is_called: observation.is_called,
     }
 }
 
@@ -86,6 +87,7 @@ pub fn observation_of(line: &wire::Observation) -> Result<load::Observation, Unr
         metric: float_of(line.metric)?,
         filled: float_of(line.filled)?,
         is_partial: line.is_partial,
+        is_called: line.is_called,
     })
 }
 

@@ -223,6 +223,9 @@ pub struct Observation {
     pub filled: Term,
     /// Whether a part of the load cannot be seen.
     pub is_partial: bool,
+    /// Whether a call at the gate asks for a replica.
+    #[serde(default)]
+    pub is_called: bool,
 }
 
 /// The replicas of a reading.

@@ -6,6 +6,7 @@
 
 mod api;
 mod endpoints;
+mod ext_authz;
 mod fleet;
 mod gateway_cases;
 mod gateway_drain;

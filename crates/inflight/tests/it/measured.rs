@@ -36,7 +36,7 @@ impl Measuring {
         let gate = inflight_core::admission::Gate::new(gate(), clock.now());
         let board = inflight::fleet::Board::new("occupancy", 1, Replicas::ZERO, Replicas::new(8));
         let peers = Peers::measured(config.measured_by());
-        let fleet = Fleet::with_sources("triton", clock, gate, board, false, Some(peers));
+        let fleet = Fleet::with_sources("triton", clock, gate, board, false, Some(peers), None);
         let (stop, stopped) = oneshot::channel();
         let source = MeasuredSource::new(Arc::clone(&fleet), config);
         Self {

@@ -156,7 +156,7 @@ impl Asking {
             stale: Duration::from_secs(30),
         };
         let asked = Peers::queried(patience);
-        let fleet = Fleet::with_sources("hello", clock, gate, board, false, Some(asked));
+        let fleet = Fleet::with_sources("hello", clock, gate, board, false, Some(asked), None);
         let settings = PrometheusSettings {
             url: PageUrl {
                 authority: monitor.to_string(),

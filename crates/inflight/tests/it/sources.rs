@@ -40,7 +40,7 @@ impl Asking {
             inflight_core::Replicas::new(8),
         );
         let ours = Peers::new(InstanceId(1), 1);
-        let fleet = Fleet::with_sources("hello", clock, gate, board, false, Some(ours));
+        let fleet = Fleet::with_sources("hello", clock, gate, board, false, Some(ours), None);
         let config = PeersConfig {
             listed: peers.iter().map(ToString::to_string).collect(),
             dns: None,

@@ -90,6 +90,7 @@ impl Gate {
             metric: Term::Unknown(Missing::NotOffered),
             filled: Term::Unknown(Missing::NotOffered),
             is_partial: false,
+            is_called: false,
         }
     }
 

@@ -11,7 +11,7 @@ use crate::units::{Bytes, count_as_f64, request_seconds};
 
 /// Told to a refused caller when nothing completed lately: long enough for a few requests of
 /// ordinary length, short enough to come back soon after a start.
-const RETRY_UNKNOWN: Duration = Duration::from_secs(5);
+pub(in crate::admission) const RETRY_UNKNOWN: Duration = Duration::from_secs(5);
 
 impl Gate {
     pub(super) fn expire(&mut self) {
@@ -96,7 +96,9 @@ impl Gate {
             | RefusalReason::QueueBytes
             | RefusalReason::NoReplica
             | RefusalReason::WaitExpired
-            | RefusalReason::ColdWaitExpired => {
+            | RefusalReason::ColdWaitExpired
+            | RefusalReason::LoadUnknown
+            | RefusalReason::Stopping => {
                 let ahead = self.requests.queued_of(model).saturating_add(1);
                 let ahead = u64::try_from(ahead).unwrap_or(u64::MAX);
                 let wait = self.models[model].rate.time_for(now, ahead);

@@ -123,11 +123,25 @@ impl Proxies {
         Some((proxy.flow.read_at(), in_flight))
     }
 
-    pub(super) fn has_load(&self) -> bool {
+    pub(super) fn has_load(&self, now: Timestamp, patience: Patience) -> bool {
         let is_loaded = |proxy: &Proxy| {
             proxy.refuses || proxy.latest.is_some_and(|latest| latest.in_flight() > 0.0)
         };
-        self.rows.values().any(is_loaded)
+        self.rows.values().any(|proxy| {
+            is_loaded(proxy) && patience.standing(now, proxy.flow.read_at()) != Standing::Lost
+        })
+    }
+
+    /// Tells whether every proxy that is read in time has a healthy replica.
+    pub(super) fn all_route(&self, now: Timestamp, patience: Patience) -> bool {
+        let is_read =
+            |proxy: &&Proxy| patience.standing(now, proxy.flow.read_at()) == Standing::Read;
+        let mut read = self.rows.values().filter(is_read);
+        read.all(|proxy| {
+            proxy
+                .latest
+                .is_some_and(|latest| latest.healthy > Replicas::ZERO)
+        })
     }
 
     pub(super) fn observe(

@@ -159,10 +159,12 @@ impl Servers {
         ))
     }
 
-    pub(super) fn has_load(&self) -> bool {
+    pub(super) fn has_load(&self, now: Timestamp, patience: Patience) -> bool {
         let in_flight = |server: &Server| server.latest.as_ref()?.in_flight();
-        let mut levels = self.rows.values().filter_map(in_flight);
-        levels.any(|level| level > 0.0)
+        self.rows.values().any(|server| {
+            in_flight(server).is_some_and(|level| level > 0.0)
+                && patience.standing(now, server.flow.read_at()) != Standing::Lost
+        })
     }
 
     /// Joins what they tell. Where fewer answer than are `healthy`, those that do stand for all;

@@ -155,13 +155,13 @@ fn refused_requests_of_unknown_time_are_the_least_there_is() {
     let mut joined = joined(1, 0);
     joined.on_proxy(at(0.0), PROXY, &proxy(0.0, 0));
     joined.observe(at(0.0));
-    assert!(!joined.has_load());
+    assert!(!joined.has_load(at(0.0)));
     let refused = ProxyReading {
         refused: 3.0,
         ..proxy(0.0, 0)
     };
     joined.on_proxy(at(1.0), PROXY, &refused);
-    assert!(joined.has_load());
+    assert!(joined.has_load(at(1.0)) && !joined.has_load(at(60.0)));
     let observation = joined.observe(at(1.0));
     close(value(observation.models[0].in_flight.now).get(), 1.0);
     assert!(observation.is_partial);

@@ -405,6 +405,7 @@ impl Run {
             metric: Term::Unknown(Missing::NotOffered),
             filled: Term::Unknown(Missing::NotOffered),
             is_partial: false,
+            is_called: false,
         }
     }
 

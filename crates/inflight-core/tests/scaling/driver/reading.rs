@@ -88,6 +88,7 @@ impl Reading {
                 .map_or(Term::Unknown(Missing::NotOffered), Term::exact),
             filled: Term::Unknown(Missing::NotOffered),
             is_partial: false,
+            is_called: false,
         }
     }
 }

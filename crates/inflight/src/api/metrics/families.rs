@@ -66,9 +66,12 @@ pub(super) struct HistogramFamily {
 }
 
 impl Family {
-    /// Tells whether the family is of what passes our gateway, so that a fleet without one has none.
-    pub(super) fn is_of_gateway(&self) -> bool {
-        !WITHOUT_GATEWAY.contains(&self.name)
+    /// Tells whether a fleet has the family: some are of what passes our gateway, some of what is
+    /// asked about at a gate.
+    pub(super) fn is_of(&self, reading: &Reading) -> bool {
+        reading.has_gateway
+            || WITHOUT_GATEWAY.contains(&self.name)
+            || (reading.checks.is_some() && OF_ADMISSION.contains(&self.name))
     }
 
     /// Returns the name as a query spells it.
@@ -90,6 +93,16 @@ const WITHOUT_GATEWAY: &[&str] = &[
     "inflight_replica_crashes",
     "inflight_keda_calls",
     "inflight_keda_unanswered",
+];
+
+/// The families of a gate before new sessions, wherever it is.
+const OF_ADMISSION: &[&str] = &[
+    "inflight_refused",
+    "inflight_admission_open",
+    "inflight_sessions",
+    "inflight_checks",
+    "inflight_held_calls",
+    "inflight_load_unknown",
 ];
 
 /// Every counter and gauge, in the order of the page.
@@ -159,7 +172,9 @@ pub(super) const FAMILIES: &[Family] = &[
         kind: Kind::Counter,
         help: "Requests that were refused, on arrival or after waiting, by reason",
         samples: |reading| {
-            let refused = reading.load.refused.iter();
+            let checks = reading.checks.as_ref();
+            let refused = checks.map_or(&reading.load.refused, |checks| &checks.counts.refused);
+            let refused = refused.iter();
             by(
                 "reason",
                 refused.map(|(reason, count)| (reason.name(), count)),
@@ -289,13 +304,62 @@ pub(super) const FAMILIES: &[Family] = &[
         name: "inflight_admission_open",
         kind: Kind::Gauge,
         help: "1 while new sessions are let in, 0 while they are refused",
-        samples: |reading| plain(Value::Count(u64::from(reading.load.admission_open))),
+        samples: |reading| {
+            let checks = reading.checks.as_ref();
+            let is_open = checks.map_or(reading.load.admission_open, |checks| checks.is_open);
+            plain(Value::Count(u64::from(is_open)))
+        },
+    },
+    Family {
+        name: "inflight_checks",
+        kind: Kind::Counter,
+        help: "Calls that a proxy asked about, by the answer: let in as part of a running session, \
+               as a new one, or since the load is unknown; refused; or gone while they waited",
+        samples: |reading| {
+            let counts = reading.checks.map(|checks| checks.counts);
+            let outcomes = counts.map(|counts| {
+                [
+                    ("running", counts.running),
+                    ("new", counts.new),
+                    ("load_unknown", counts.unknown),
+                    ("refused", counts.refused.total()),
+                    ("left", counts.left),
+                ]
+            });
+            by("outcome", outcomes.into_iter().flatten())
+        },
+    },
+    Family {
+        name: "inflight_held_calls",
+        kind: Kind::Gauge,
+        help: "Calls that wait at the gate of a proxy for a first replica",
+        samples: |reading| {
+            let held = reading.checks.map(|checks| widened(checks.held));
+            held.map(|held| plain(Value::Count(held)))
+                .unwrap_or_default()
+        },
+    },
+    Family {
+        name: "inflight_load_unknown",
+        kind: Kind::Gauge,
+        help: "1 while the load has been unknown for so long that the gate of a proxy goes by \
+               on_failure, else 0",
+        samples: |reading| {
+            let is_blind = reading.checks.map(|checks| u64::from(checks.is_blind));
+            is_blind
+                .map(|blind| plain(Value::Count(blind)))
+                .unwrap_or_default()
+        },
     },
     Family {
         name: "inflight_sessions",
         kind: Kind::Gauge,
         help: "Sessions that are remembered; the oldest is forgotten beyond 100000",
-        samples: |reading| plain(Value::Count(widened(reading.load.sessions))),
+        samples: |reading| {
+            let checks = reading.checks.as_ref();
+            let sessions = checks.map_or(reading.load.sessions, |checks| checks.sessions);
+            plain(Value::Count(widened(sessions)))
+        },
     },
     Family {
         name: "inflight_queue_bytes",

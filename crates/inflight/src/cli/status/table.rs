@@ -1,6 +1,6 @@
 //! Fleets as a table for a terminal. An unknown value is a dash.
 
-use crate::api::wire::Fleet;
+use crate::api::wire::{Admission, Fleet};
 
 const UNKNOWN: &str = "-";
 const GAP: &str = "  ";
@@ -52,10 +52,20 @@ fn row(fleet: &Fleet) -> [String; HEADINGS.len()] {
         shown(load.arrivals_per_second, |rate| format!("{rate:.1}/s")),
         shown(load.service_seconds, seconds),
         shown(load.inflation, |inflation| format!("{inflation:.2}")),
-        shown(fleet.admission, |gate| {
-            if gate.open { "open" } else { "closed" }.to_owned()
-        }),
+        shown(fleet.admission, |gate| admission(&gate)),
     ]
+}
+
+fn admission(gate: &Admission) -> String {
+    let state = match gate {
+        gate if gate.load_unknown => "unknown",
+        gate if gate.open => "open",
+        _ => "closed",
+    };
+    match gate.held {
+        0 => state.to_owned(),
+        held => format!("{state}, {held} wait"),
+    }
 }
 
 /// Renders a fleet as one line, for a file that grows.

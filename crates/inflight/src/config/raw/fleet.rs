@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use inflight_core::Bytes;
 
+use super::gate::GateKeys;
 use super::measured::{Envoy, Prometheus, Vllm};
 use super::scaling::{Admission, Queue, Scaling};
 use super::{
@@ -48,8 +49,9 @@ section! {
         admission: Or<Off, Admission> = "{}";
         /// The queue that holds requests until a slot is free.
         queue: Queue = "{}";
+        /// The gate before a fleet whose requests pass a proxy, which asks here.
+        gate: GateKeys = unset;
     }
-    later gate
 }
 
 section! {

@@ -9,7 +9,7 @@ use super::{
     SectionDoc, Setting, absent, doc_text, document, key_name, mapping_of, range, section,
 };
 use crate::config::setting::{
-    Address, Auto, Choice, HEADER, Nothing, OneOf, Or, URL_PATH, Unlimited,
+    Address, Auto, Certificate, Choice, HEADER, Nothing, OneOf, Or, URL_PATH, Unlimited,
 };
 
 section! {
@@ -159,8 +159,10 @@ section! {
         reopen: f64 = ["0.8 × `threshold`"], 0.5..=1000.0;
         /// When the gate may close: `at_max` only while the fleet cannot grow, or `always`.
         when: OneOf<WhenClosed> = "at_max";
-        /// What a session is known by: the client's `address`, or a header.
-        session: Or<Address, SessionHeader> = "address";
+        /// What a session is known by: the client's `address` and port, a header, or, with a `gate`,
+        /// the client's `certificate` as Envoy tells it. Behind another proxy all clients have its
+        /// address: then take one of the others.
+        session: Or<Address, Or<Certificate, SessionHeader>> = "address";
         /// Paths that begin a session, each the whole path: a call there counts as new.
         first_calls: Vec<String> = "[]", Items { count: 0..=100, each: URL_PATH };
     }

@@ -2,7 +2,7 @@
 
 use inflight_core::Replicas;
 
-use super::{advice, endpoints, measured, models, peers, scaling, target};
+use super::{advice, endpoints, gate, measured, models, peers, scaling, target};
 use crate::config::error::Problems;
 use crate::config::raw;
 use crate::config::setting::{Nothing, Or};
@@ -50,6 +50,10 @@ pub(super) fn resolve_fleet(
         .queue
         .as_ref()
         .and_then(|queue| scaling::resolve_queue(&queue.value));
+    let gate = gate::resolve_gate(raw, problems);
+    if let (Some((_, session, _)), Some(keys)) = (&admission, &raw.admission) {
+        gate::check_session(keys, session, raw.gate.is_some(), problems);
+    }
     let sizes = sizes?;
     let (admission, session, first_calls) = admission?;
     let fleet = FleetConfig {
@@ -68,6 +72,7 @@ pub(super) fn resolve_fleet(
         session,
         first_calls,
         queue: queue?,
+        ext_authz: gate?,
     };
     advice::warn_of_measuring(raw, &fleet, problems);
     Some(fleet)

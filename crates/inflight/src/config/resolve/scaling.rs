@@ -6,7 +6,7 @@ use super::fleet::Sizes;
 use super::policy;
 use crate::config::error::{Located, Problems};
 use crate::config::raw;
-use crate::config::setting::{Address, Auto, Nothing, Off, Or, Unlimited};
+use crate::config::setting::{Address, Auto, Certificate, Nothing, Off, Or, Unlimited};
 use crate::config::{
     AdmissionSettings, CloseWhen, PolicySettings, QueueSettings, ScalingSettings, SessionBy,
     StepSettings,
@@ -88,7 +88,8 @@ pub(super) fn resolve_admission(
     };
     let session = match &keys.session.as_ref()?.value {
         Or::Word(Address) => SessionBy::Address,
-        Or::Value(by) => {
+        Or::Value(Or::Word(Certificate)) => SessionBy::Certificate,
+        Or::Value(Or::Value(by)) => {
             let name = by.header.as_ref()?.value.as_bytes();
             SessionBy::Header(http::HeaderName::from_bytes(name).ok()?)
         }

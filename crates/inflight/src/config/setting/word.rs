@@ -80,6 +80,8 @@ words! {
     Unlimited = "unlimited";
     /// By the peer's address.
     Address = "address";
+    /// By the client's certificate.
+    Certificate = "certificate";
     /// What the target starts.
     OfTarget = "target";
     /// Decides and tells, changes nothing.

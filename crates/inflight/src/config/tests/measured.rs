@@ -134,3 +134,48 @@ fn what_does_not_go_together_is_refused_with_what_would() {
     }
     insta::assert_snapshot!(said);
 }
+
+fn problems(text: &str) -> String {
+    let problems = errors(text);
+    let told: Vec<_> = problems.iter().map(ToString::to_string).collect();
+    told.join("\n")
+}
+
+const GATE: &str = "    gate: { ext_authz: { listen: '127.0.0.1:9002' } }\n";
+
+#[test]
+fn a_gate_waits_for_a_first_replica_and_is_closed_on_failure_unless_told_otherwise() {
+    let gate = only(&elsewhere(ENVOY, GATE)).ext_authz.unwrap();
+    assert_eq!(gate.mode, GateMode::NewSessions);
+    assert_eq!(gate.on_failure, OnFailure::Closed);
+    let index = "/inference.GRPCInferenceService/RepositoryIndex";
+    assert_eq!(gate.first_calls, [index]);
+    let five_minutes = Duration::from_secs(300);
+    assert_eq!(
+        (gate.ready_timeout, gate.hold_min),
+        (five_minutes, five_minutes)
+    );
+}
+
+#[test]
+fn a_gate_needs_a_proxy_that_tells_and_keys_of_the_gateway_are_not_its_own() {
+    let told = problems(&elsewhere(TERMS, GATE));
+    assert!(told.contains("has nothing to judge by"), "{told}");
+    let text = format!("{GATE}    admission: {{ first_calls: [/a] }}\n");
+    let told = problems(&elsewhere(ENVOY, &text));
+    assert!(told.contains("is of the gateway"), "{told}");
+    let told = problems(&elsewhere(ENVOY, "    gate: {}\n"));
+    assert!(told.contains("asks nobody"), "{told}");
+    let twice = format!("{GATE}admin: {{ listen: '127.0.0.1:9002' }}\n");
+    let told = problems(&elsewhere(ENVOY, &twice));
+    assert!(told.contains("is taken by"), "{told}");
+}
+
+#[test]
+fn a_session_is_known_by_its_certificate_where_a_proxy_tells_it() {
+    let by = "    admission: { session: certificate }\n";
+    let fleet = only(&elsewhere(ENVOY, &format!("{GATE}{by}")));
+    assert_eq!(fleet.session, SessionBy::Certificate);
+    let told = problems(&elsewhere(ENVOY, by));
+    assert!(told.contains("none asks here"), "{told}");
+}

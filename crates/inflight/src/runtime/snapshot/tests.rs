@@ -86,6 +86,25 @@ fn model() -> impl Strategy<Value = PastModel> {
     })
 }
 
+fn checks() -> impl Strategy<Value = PastChecks> {
+    let parts = (
+        any::<[u64; 4]>(),
+        vec(any::<u64>(), 0..4),
+        any::<bool>(),
+        option::of(time()),
+        vec((any::<u64>().prop_map(SessionKey), time()), 0..5),
+    );
+    parts.prop_map(
+        |(answered, refused, is_closed, called_at, sessions)| PastChecks {
+            answered,
+            refused,
+            is_closed,
+            called_at,
+            sessions,
+        },
+    )
+}
+
 fn gate() -> impl Strategy<Value = PastGate> {
     let parts = (
         vec(counts(), 2),
@@ -164,14 +183,19 @@ fn scaler() -> impl Strategy<Value = PastScaler> {
 
 fn snapshot() -> impl Strategy<Value = Snapshot> {
     let names = || vec("[a-z]{1,5}", 2);
-    let fleet =
-        ("[a-z]{1,9}", names(), gate(), scaler()).prop_map(|(name, models, gate, scaler)| {
-            PastFleet {
-                name,
-                models,
-                gate,
-                scaler,
-            }
+    let fleet = (
+        "[a-z]{1,9}",
+        names(),
+        gate(),
+        option::of(checks()),
+        scaler(),
+    )
+        .prop_map(|(name, models, gate, checks, scaler)| PastFleet {
+            name,
+            models,
+            gate,
+            checks,
+            scaler,
         });
     (time(), vec(fleet, 0..3)).prop_map(|(at, fleets)| Snapshot { at, fleets })
 }

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use inflight_core::admission::{PastCounts, PastGate, PastIntegral};
+use inflight_core::admission::{PastChecks, PastCounts, PastGate, PastIntegral};
 use inflight_core::load::PastModel;
 use inflight_core::scaling::PastScaler;
 use inflight_core::{SessionKey, Timestamp};
@@ -39,6 +39,7 @@ struct WireFleet {
     name: String,
     models: Vec<WireModel>,
     gate: WireGate,
+    checks: Option<WireChecks>,
     scaler: KnownScaler,
 }
 
@@ -64,6 +65,16 @@ struct WireGate {
     ended: Vec<u64>,
     refused: Vec<u64>,
     is_open: bool,
+    sessions: Vec<(u64, u64)>,
+}
+
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
+struct WireChecks {
+    answered: [u64; 4],
+    refused: Vec<u64>,
+    is_closed: bool,
+    called_at: Option<u64>,
     sessions: Vec<(u64, u64)>,
 }
 
@@ -117,6 +128,7 @@ impl WireFleet {
             name: past.name.clone(),
             models: models.collect(),
             gate: WireGate::of(&past.gate),
+            checks: past.checks.as_ref().map(WireChecks::of),
             scaler: KnownScaler::from(&past.scaler),
         }
     }
@@ -136,6 +148,7 @@ impl From<WireFleet> for PastFleet {
             name: wire.name,
             models,
             gate,
+            checks: wire.checks.map(PastChecks::from),
             scaler,
         }
     }
@@ -167,23 +180,19 @@ impl WireModel {
 
 impl WireGate {
     fn of(past: &PastGate) -> Self {
-        let sessions = past.sessions.iter();
         Self {
             in_flight_nanos: integral_to(past.in_flight),
             executing_nanos: integral_to(past.executing),
             ended: past.ended.clone(),
             refused: past.refused.clone(),
             is_open: past.is_open,
-            sessions: sessions
-                .map(|(key, last)| (key.0, last.as_nanos()))
-                .collect(),
+            sessions: sessions_to(&past.sessions),
         }
     }
 }
 
 impl From<WireGate> for PastGate {
     fn from(wire: WireGate) -> Self {
-        let session = |(key, last)| (SessionKey(key), Timestamp::from_nanos(last));
         Self {
             models: Vec::new(),
             in_flight: integral_from(wire.in_flight_nanos),
@@ -191,9 +200,43 @@ impl From<WireGate> for PastGate {
             ended: wire.ended,
             refused: wire.refused,
             is_open: wire.is_open,
-            sessions: wire.sessions.into_iter().map(session).collect(),
+            sessions: sessions_from(wire.sessions),
         }
     }
+}
+
+impl WireChecks {
+    fn of(past: &PastChecks) -> Self {
+        Self {
+            answered: past.answered,
+            refused: past.refused.clone(),
+            is_closed: past.is_closed,
+            called_at: past.called_at.map(Timestamp::as_nanos),
+            sessions: sessions_to(&past.sessions),
+        }
+    }
+}
+
+impl From<WireChecks> for PastChecks {
+    fn from(wire: WireChecks) -> Self {
+        Self {
+            answered: wire.answered,
+            refused: wire.refused,
+            is_closed: wire.is_closed,
+            called_at: wire.called_at.map(Timestamp::from_nanos),
+            sessions: sessions_from(wire.sessions),
+        }
+    }
+}
+
+fn sessions_to(sessions: &[(SessionKey, Timestamp)]) -> Vec<(u64, u64)> {
+    let session = |&(key, last): &(SessionKey, Timestamp)| (key.0, last.as_nanos());
+    sessions.iter().map(session).collect()
+}
+
+fn sessions_from(sessions: Vec<(u64, u64)>) -> Vec<(SessionKey, Timestamp)> {
+    let session = |(key, last)| (SessionKey(key), Timestamp::from_nanos(last));
+    sessions.into_iter().map(session).collect()
 }
 
 fn nanos(span: Duration) -> u64 {

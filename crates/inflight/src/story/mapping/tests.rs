@@ -125,10 +125,17 @@ fn any_observation() -> impl Strategy<Value = Observation> {
         peak,
         started,
         numbers,
-        any::<bool>(),
+        any::<(bool, bool)>(),
     )
         .prop_map(
-            |(replicas, models, peak_seconds, started, (metric, filled), is_partial)| Observation {
+            |(
+                replicas,
+                models,
+                peak_seconds,
+                started,
+                (metric, filled),
+                (is_partial, is_called),
+            )| Observation {
                 replicas,
                 models,
                 peak_seconds,
@@ -136,6 +143,7 @@ fn any_observation() -> impl Strategy<Value = Observation> {
                 metric,
                 filled,
                 is_partial,
+                is_called,
             },
         )
 }

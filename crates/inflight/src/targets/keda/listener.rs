@@ -4,9 +4,8 @@ use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hyper::Request;
@@ -19,8 +18,6 @@ use inflight_proto::externalscaler::external_scaler_server::{
     ExternalScalerServer, SERVICE_NAME as SCALER,
 };
 use inflight_proto::health::health_server::{HealthServer, SERVICE_NAME as HEALTH};
-use pin_project_lite::pin_project;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
@@ -30,7 +27,7 @@ use tonic::codegen::Service as _;
 use tonic::codegen::http::Response;
 
 use super::service::Scaler;
-use crate::connections::{Activity, Connections};
+use crate::connections::{Activity, Connections, Watched};
 use crate::fleet::Roster;
 
 /// Connections at the same time; KEDA has one for all triggers, and probes come and go.
@@ -117,7 +114,7 @@ impl KedaListener {
                     let scaler = Scaler::new(Arc::clone(&roster), self.configured, ending.clone());
                     let routes = Routes::new(scaler);
                     let service = service_fn(move |request| routes.clone().answer(request));
-                    let stream = Watched { stream, activity: Arc::clone(&activity) };
+                    let stream = Watched::new(stream, Arc::clone(&activity));
                     let connection = protocol().serve_connection(TokioIo::new(stream), service);
                     let connection = graceful.watch(connection);
                     connections.add(peer.ip(), Arc::clone(&activity), async move {
@@ -204,60 +201,5 @@ impl Routes {
                 Ok(status.into_http())
             }
         }
-    }
-}
-
-pin_project! {
-    /// A socket that tells when something comes in.
-    struct Watched {
-        #[pin]
-        stream: TcpStream,
-        activity: Arc<Activity>,
-    }
-}
-
-impl AsyncRead for Watched {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let this = self.project();
-        let before = buffer.filled().len();
-        let read = this.stream.poll_read(cx, buffer);
-        if buffer.filled().len() > before {
-            this.activity.touch();
-        }
-        read
-    }
-}
-
-impl AsyncWrite for Watched {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        self.project().stream.poll_write(cx, bytes)
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        self.project().stream.poll_write_vectored(cx, bytes)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.project().stream.poll_flush(cx)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.project().stream.poll_shutdown(cx)
     }
 }

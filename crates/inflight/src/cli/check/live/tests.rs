@@ -36,6 +36,7 @@ fn observed(in_flight: Term<f64>, replicas: Term<Replicas>) -> Observation {
         metric: none,
         filled: none,
         is_partial: false,
+        is_called: false,
     }
 }
 

@@ -1,0 +1,58 @@
+//! What of a fleet's settings stays as it is while the fleet runs.
+
+use super::Told;
+
+/// Why a change is refused that would make the fleet another.
+const CANNOT_CHANGE: &str = "cannot change from or to `process` while the fleet runs: its replicas \
+    would belong to nobody; restart inflight, or give the fleet another name";
+
+/// Why a change is refused that would leave nobody knowing how large the fleet is.
+const KEDA_CANNOT_CHANGE: &str = "cannot change from or to `keda` while the fleet runs: whoever \
+    sizes it then would not know how large it is; restart inflight, or give the fleet another name";
+
+/// Why a change is refused of what becomes of the replicas at our end.
+const ON_EXIT_CANNOT_CHANGE: &str = "cannot change while the fleet runs: its replicas were started \
+    to end with us, or not to; restart inflight, or give the fleet another name";
+
+/// Why a change is refused that would leave replicas to nobody's judgement, or to a new one's.
+const HEALTH_CANNOT_CHANGE: &str = "cannot be switched on or off while the fleet runs: restart \
+    inflight, or give the fleet another name";
+
+/// Why a change is refused of whether Envoys ask.
+const GATE_CANNOT_CHANGE: &str = "cannot come or go while the fleet runs: Envoys would ask nobody; \
+    restart inflight, or give the fleet another name";
+
+/// Why a change is refused of who measures the load.
+const SOURCE_CANNOT_CHANGE: &str = "cannot gain or lose its `gateway`, nor change from or to another \
+    kind of source, nor `inflight` or the models that are read by it, while the fleet runs: restart \
+    inflight, or give the fleet another name";
+
+/// Judges a change from the settings of `before`.
+///
+/// # Errors
+/// Something would change that cannot; says what to do instead.
+pub(super) fn check(told: &Told, before: &Told) -> anyhow::Result<()> {
+    if told.process.is_some() != before.process.is_some() {
+        anyhow::bail!("`target` {CANNOT_CHANGE}");
+    }
+    if told.external.is_some() != before.external.is_some() {
+        anyhow::bail!("`target` {KEDA_CANNOT_CHANGE}");
+    }
+    if told.keeps() != before.keeps() {
+        anyhow::bail!("`target.process.on_exit` {ON_EXIT_CANNOT_CHANGE}");
+    }
+    if told.health.is_some() != before.health.is_some() {
+        anyhow::bail!("`health` {HEALTH_CANNOT_CHANGE}");
+    }
+    if told.gateway.is_some() != before.gateway.is_some()
+        || told.peers != before.peers
+        || told.measured.is_some() != before.measured.is_some()
+        || told.queried != before.queried
+    {
+        anyhow::bail!("`source` {SOURCE_CANNOT_CHANGE}");
+    }
+    if told.ext_authz.is_some() != before.ext_authz.is_some() {
+        anyhow::bail!("`gate` {GATE_CANNOT_CHANGE}");
+    }
+    Ok(())
+}
