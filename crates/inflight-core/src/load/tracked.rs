@@ -24,7 +24,7 @@ pub(super) struct Leveled {
     pub(super) now: Option<(Timestamp, f64)>,
     /// Whether it is measured from outside: there was a load before the first reading, and nobody
     /// knows which.
-    is_from_outside: bool,
+    pub(super) is_from_outside: bool,
 }
 
 impl Leveled {
@@ -38,7 +38,9 @@ impl Leveled {
 
     /// Tells whether one reading is all there is of a load that was there before: no mean is known.
     pub(super) fn is_of_one_reading(&self) -> bool {
-        self.is_from_outside && self.integral.series.span().is_zero()
+        self.is_from_outside
+            && self.integral.series.newest().is_some()
+            && self.integral.series.span().is_zero()
     }
 
     /// Tells whether a load was not seen in a part of this window, since nobody read it then.

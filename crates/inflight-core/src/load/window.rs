@@ -181,6 +181,19 @@ impl History {
             || (self.models.iter()).any(|model| model.in_flight.is_partial(window))
     }
 
+    /// Returns the mean number in flight over the window, summed over the models.
+    ///
+    /// # Errors
+    ///
+    /// It is unknown for one of them. So is the mean of a load that is measured from outside and
+    /// was read once: it began before.
+    pub fn in_flight_mean(&self, now: Timestamp, window: Duration) -> Result<f64, Unknown> {
+        if (self.models.iter()).any(|model| model.in_flight.is_of_one_reading()) {
+            return Err(Quantity::InFlight.unknown(Missing::NeverRead));
+        }
+        self.total_mean(now, Quantity::InFlight, window)
+    }
+
     /// Returns the number of models.
     #[must_use]
     pub fn model_count(&self) -> usize {
@@ -385,13 +398,10 @@ impl History {
         model: ModelIndex,
         quantity: Quantity,
     ) -> Result<&Series, Unknown> {
-        let model = self.models.get(model.0);
-        if quantity == Quantity::InFlight
-            && model.is_some_and(|model| model.in_flight.is_of_one_reading())
-        {
-            return Err(quantity.unknown(Missing::NeverRead));
-        }
-        let tracked = model.and_then(|model| model.series(quantity));
+        let tracked = self
+            .models
+            .get(model.0)
+            .and_then(|model| model.series(quantity));
         let series = tracked.ok_or(Missing::NotOffered);
         let fresh = series.and_then(|series| series.fresh(now, self.freshness));
         fresh.map_err(|missing| quantity.unknown(missing))
