@@ -41,7 +41,7 @@ def fleets(envoys, tritons, prometheus, window):
     direct = real.fleet("direct", envoys, tritons, window, down_window="0s")
     return {
         "direct": direct,
-        "terms": queried("terms", f"policy: occupancy, threshold: 2, window: {window}s", real.term_queries(direct)),
+        "terms": queried("terms", f"policy: occupancy, threshold: 2, window: {window}s", real.term_queries(direct, window)),
         "rendered": queried("rendered", "policy: metric, target: 2", {"query": real.rendered(direct)["R_needed"]}),
     }
 
@@ -102,7 +102,8 @@ def judge(before, meanwhile, after):
         yield "it shrank while the part was gone"
     if span(after, "desired")[0] < least:
         yield "it shrank when the part was back"
-    if span(after, "desired")[1] > max(most, most_meanwhile):
+    wishes = span(before, "wanted")[1], span(meanwhile, "wanted")[1] or 0, span(after, "wanted")[1] or 0
+    if span(after, "desired")[1] > max(most, most_meanwhile) or wishes[2] > max(wishes[:2]):
         yield "it jumped when the part was back"
     low, high = span(before, "wanted")
     last = after[-1]["wanted"]

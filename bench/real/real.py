@@ -204,7 +204,7 @@ def fleet(name, envoys, tritons, window=60, estimator="gauges", down_window="aut
 """
 
 
-def term_queries(fleet):
+def term_queries(fleet, window):
     """The terms of the rule for a fleet, as the product records them: unknown while a proxy is not scraped."""
     rules = ask_about(fleet, "render", "prometheus", "--rules").stdout
     terms = {}
@@ -212,7 +212,10 @@ def term_queries(fleet):
         name, text = rule.split("\n", 1)
         block = text.split("expr: ", 1)[1].split("\n      -", 1)[0].split("\n  -", 1)[0]
         terms[name] = json.loads(block.splitlines()[0]) if block.startswith('"') else block.split("\n", 1)[1]
-    return {name: " ".join(terms[name].split()) for name in ("in_flight", "executing", "replicas")}
+    asked = {name: " ".join(terms[name].split()) for name in ("in_flight", "executing", "replicas")}
+    # Recorded as they are now; over the window, as what is executed, it must be said.
+    asked["replicas"] = f'max(avg_over_time(envoy_cluster_membership_healthy{{envoy_cluster_name="{CLUSTER}"}}[{window}s]))'
+    return asked
 
 
 def rendered(fleet):

@@ -52,7 +52,7 @@ def run(name, load, service_ms, window):
         product = start(Product(*fleets.values()))
         clients = [start(real.Clients(envoy.listen, count, model)) for model, count in load.items()]
         queries = {estimator: real.rendered(fleet)["R_needed"] for estimator, fleet in fleets.items()}
-        full = time.time() + window + 15   # the window is full, and a decision was made of it
+        full = time.time() + window + 35   # the window is full, and the decision in force was made of it
         live = real.ask_about("".join(fleets.values()), "check", "--live")
         time.sleep(max(0, full - time.time()))
         marks = [one.mark() for one in clients]

@@ -150,6 +150,14 @@ impl Series {
         self.points.back().map(|point| point.at)
     }
 
+    /// Returns how far back the readings reach from the newest.
+    pub(super) fn span(&self) -> Duration {
+        match (self.points.front(), self.points.back()) {
+            (Some(first), Some(newest)) => newest.at.since(first.at),
+            (None, _) | (_, None) => Duration::ZERO,
+        }
+    }
+
     /// Returns the mean growth per second over the window that ends at the newest reading.
     pub(super) fn mean(&self, window: Duration) -> f64 {
         self.mean_between(window, Duration::ZERO)

@@ -22,6 +22,9 @@ pub(super) struct Tracked {
 pub(super) struct Leveled {
     pub(super) integral: Tracked,
     pub(super) now: Option<(Timestamp, f64)>,
+    /// Whether it is measured from outside: there was a load before the first reading, and nobody
+    /// knows which.
+    pub(super) is_from_outside: bool,
 }
 
 impl Leveled {
@@ -29,7 +32,20 @@ impl Leveled {
         Self {
             integral: Tracked::series(horizon),
             now: None,
+            is_from_outside: false,
         }
+    }
+
+    /// Tells whether one reading is all there is of a load that was there before: no mean is known.
+    pub(super) fn is_of_one_reading(&self) -> bool {
+        self.is_from_outside
+            && self.integral.series.newest().is_some()
+            && self.integral.series.span().is_zero()
+    }
+
+    /// Tells whether a load was not seen in a part of this window, since nobody read it then.
+    pub(super) fn is_partial(&self, window: Duration) -> bool {
+        self.is_from_outside && self.integral.series.span() < window
     }
 
     pub(super) fn record(&mut self, now: Timestamp, level: Level) -> f64 {
@@ -49,6 +65,10 @@ impl Leveled {
             }
         };
         self.integral.missing = None;
+        if let Term::Known { estimator, .. } = level.now {
+            let outside = [Estimator::LiveGauge, Estimator::CompletionCounter];
+            self.is_from_outside = outside.contains(&estimator);
+        }
         match (cumulative, level.now) {
             (
                 None,

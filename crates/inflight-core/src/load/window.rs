@@ -171,11 +171,27 @@ impl History {
     }
 
     /// Tells whether a part of the load is missing from the latest reading, or was from one of
-    /// the last `window`: a mean over it is then the least there is.
+    /// the last `window`, or nobody measured it yet for all of that: a mean over it is then the
+    /// least there is.
     #[must_use]
     pub fn is_partial(&self, now: Timestamp, window: Duration) -> bool {
         let was_partial = |at| now.since(at) < window;
-        self.is_partial || self.partial_at.is_some_and(was_partial)
+        self.is_partial
+            || self.partial_at.is_some_and(was_partial)
+            || (self.models.iter()).any(|model| model.in_flight.is_partial(window))
+    }
+
+    /// Returns the mean number in flight over the window, summed over the models.
+    ///
+    /// # Errors
+    ///
+    /// It is unknown for one of them. So is the mean of a load that is measured from outside and
+    /// was read once: it began before.
+    pub fn in_flight_mean(&self, now: Timestamp, window: Duration) -> Result<f64, Unknown> {
+        if (self.models.iter()).any(|model| model.in_flight.is_of_one_reading()) {
+            return Err(Quantity::InFlight.unknown(Missing::NeverRead));
+        }
+        self.total_mean(now, Quantity::InFlight, window)
     }
 
     /// Returns the number of models.

@@ -112,7 +112,7 @@ impl OccupancyConfig {
 
     pub(super) fn assess(&self, situation: &Situation<'_>) -> Assessment {
         let Situation { now, history, .. } = *situation;
-        let in_flight = history.total_mean(now, Quantity::InFlight, self.window);
+        let in_flight = history.in_flight_mean(now, self.window);
         let executing = history.total_mean(now, Quantity::Executing, self.window);
         let replicas = history.ready(now).and_then(|ready| {
             // All of the window, as executing is: the fresh replicas of a growing fleet would

@@ -4,11 +4,11 @@
 use std::time::Duration;
 
 use inflight_core::load::{
-    Estimator, Measured, MeasuredBy, Missing, Patience, PeerId, ProxyReading, ReplicaView,
-    ServerReading, ServerSeries, Term,
+    Estimator, Measured, MeasuredBy, Missing, Observation, Patience, PeerId, ProxyReading,
+    ReplicaView, ServerReading, ServerSeries, Term,
 };
 use inflight_core::scaling::{Bounds, OccupancyConfig, Policy, Scaler, ScalingConfig};
-use inflight_core::{Replicas, Slots};
+use inflight_core::{Limit, Replicas, Slots};
 
 use crate::driver::reading::{Reading, at};
 
@@ -42,16 +42,71 @@ fn scaler(policy: OccupancyConfig, current: u32) -> Scaler {
     Scaler::new(config, at(0), Replicas::new(current))
 }
 
-fn run(row: &Row, executing_by: Estimator) -> (f64, u32) {
-    let &(in_flight, executing, healthy, ..) = row;
-    let mut joined = Measured::new(MeasuredBy {
+/// What a proxy and one of two servers with four slots show of a load that never changes.
+fn steady(second: u32) -> Observation {
+    let mut joined = Measured::new(measured_by(Estimator::CompletionCounter));
+    let (proxy, server) = (PeerId(0), PeerId(100));
+    joined.add_proxy(proxy);
+    joined.add_server(server);
+    let mut latest = None;
+    for second in 0..=second {
+        let now = at(second.into());
+        let reading = ProxyReading {
+            active: 16.0,
+            healthy: Replicas::new(2),
+            ..ProxyReading::default()
+        };
+        joined.on_proxy(now, proxy, &reading);
+        let series = ServerSeries {
+            total_seconds: 1e6 + 4.0 * f64::from(second),
+            waiting_seconds: 1e5,
+            completions: 0.0,
+        };
+        let reading = ServerReading {
+            series: vec![(1, series)],
+            ..ServerReading::default()
+        };
+        assert!(joined.on_server(now, server, &reading));
+        latest = Some(joined.observe(now));
+    }
+    latest.unwrap()
+}
+
+#[test]
+fn a_load_that_was_there_before_is_unknown_by_one_reading_and_shrinks_nothing_for_one_window() {
+    let mut scaler = scaler(policy(), 3);
+    scaler.observe(at(0), &steady(0));
+    let first = scaler.decide(at(0));
+    assert_eq!((first.wanted, first.desired), (None, Replicas::new(3)));
+    for second in (2..60).step_by(2) {
+        scaler.observe(at(second.into()), &steady(second));
+        let decision = scaler.decide(at(second.into()));
+        assert!(
+            decision.desired >= Replicas::new(3),
+            "at {second}: {decision}"
+        );
+        let is_partial = decision.reason.limits.contains(&Limit::Partial);
+        let is_less = decision.wanted < Some(decision.current);
+        assert_eq!(is_partial, is_less, "at {second}: {decision}");
+    }
+    scaler.observe(at(60), &steady(60));
+    assert_eq!(scaler.decide(at(60)).wanted, Some(Replicas::new(2)));
+}
+
+fn measured_by(executing_by: Estimator) -> MeasuredBy {
+    MeasuredBy {
         proxies: Some(Estimator::LiveGauge),
         servers: executing_by,
         patience: Patience {
             late: Duration::from_secs(3),
             stale: Duration::from_secs(30),
         },
-    });
+    }
+}
+
+fn run(row: &Row, executing_by: Estimator) -> (f64, u32) {
+    let &(in_flight, executing, healthy, ..) = row;
+    let mut joined = Measured::new(measured_by(executing_by));
     let proxies: Vec<_> = (0..).map(PeerId).zip(in_flight).collect();
     let servers: Vec<_> = (100..).map(PeerId).zip(executing).collect();
     proxies.iter().for_each(|&(peer, _)| joined.add_proxy(peer));

@@ -48,11 +48,7 @@ impl Formula {
             }
             Ok(row)
         };
-        let reported = terms.reported.as_ref();
-        let mut executing = row("executing", &terms.executing)?;
-        if let Some(reported) = reported.filter(|reported| reported.executing_is_rate) {
-            executing = format!("({executing}\nand {})", is_full(reported));
-        }
+        let executing = row("executing", &terms.executing)?;
         let replicas = row("replicas", &terms.replicas)?;
         let replicas_mean = row("replicas", &terms.replicas_mean)?;
         let mut parts = Vec::new();
@@ -60,10 +56,12 @@ impl Formula {
             parts.push(row("in_flight", part)?);
         }
         let mut in_flight = in_flight(&parts, &replicas, terms.absent_is_none);
-        if let Some(reported) = reported {
+        if let Some(reported) = &terms.reported {
             in_flight = format!("({in_flight})\nunless {}", is_silent(reported));
-            if reported.in_flight_is_rate {
-                in_flight = format!("({in_flight})\nand {}", is_full(reported));
+            if reported.has_rates {
+                // Without replicas nothing is executed, and whoever waits wakes the fleet at once.
+                let full = is_full(reported);
+                in_flight = format!("({in_flight})\nand ({full}\nor {replicas}\n== 0)");
             }
         }
         // At least one of them, at each moment at which there are any.

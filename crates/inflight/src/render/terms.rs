@@ -44,16 +44,14 @@ pub(super) struct Terms {
     pub(super) says: [String; 3],
 }
 
-/// Who reports what is in flight, and what of the terms reaches over a window by its two ends alone.
+/// Who reports what is in flight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Reported {
     /// A series that each of them has.
     pub(super) series: String,
     pub(super) window: Duration,
-    /// Whether what is in flight is a rate.
-    pub(super) in_flight_is_rate: bool,
-    /// Whether what executes is a rate.
-    pub(super) executing_is_rate: bool,
+    /// Whether a term is the rate of a counter.
+    pub(super) has_rates: bool,
 }
 
 /// A total of the fleet that sizes it as well; the larger size wins.
@@ -161,8 +159,7 @@ impl Proxy<'_> {
             reported: Some(Reported {
                 series: healthy,
                 window: self.window,
-                in_flight_is_rate: estimator == EnvoyEstimator::TimeSum,
-                executing_is_rate: counts_time(servers),
+                has_rates: estimator == EnvoyEstimator::TimeSum || counts_time(servers),
             }),
             second: second(servers, window, self.selector),
             says: [
@@ -202,8 +199,7 @@ fn of_gateways(fleet: &FleetConfig, over: Duration, selector: &Selector) -> Term
         reported: Some(Reported {
             series: ready,
             window: over,
-            in_flight_is_rate: true,
-            executing_is_rate: true,
+            has_rates: true,
         }),
         second: None,
         says: [
@@ -236,8 +232,7 @@ fn of_servers(servers: &ServersSettings, over: Duration, selector: &Selector) ->
         reported: Some(Reported {
             series: running,
             window: over,
-            in_flight_is_rate: false,
-            executing_is_rate: counts_time(servers),
+            has_rates: counts_time(servers),
         }),
         second: second(servers, window, selector),
         says: [

@@ -38,6 +38,7 @@ pub struct KnownModel {
     service_seconds: Series,
     in_flight_max: Vec<Point>,
     levels: [Option<Point>; 3],
+    is_from_outside: bool,
 }
 
 /// What was observed and decided of the whole fleet.
@@ -109,6 +110,7 @@ impl From<&PastModel> for KnownModel {
             service_seconds: Series::from(&past.service_seconds),
             in_flight_max: past.in_flight_max.iter().map(point_to).collect(),
             levels: past.levels.map(|level| level.as_ref().map(point_to)),
+            is_from_outside: past.is_from_outside,
         }
     }
 }
@@ -124,6 +126,7 @@ impl From<KnownModel> for PastModel {
             service_seconds: known.service_seconds.into(),
             in_flight_max: known.in_flight_max.into_iter().map(point_from).collect(),
             levels: known.levels.map(|level| level.map(point_from)),
+            is_from_outside: known.is_from_outside,
         }
     }
 }

@@ -39,6 +39,8 @@ pub struct PastModel {
     pub in_flight_max: Vec<(Timestamp, f64)>,
     /// The latest numbers in flight, executing and queued that were known.
     pub levels: [Option<(Timestamp, f64)>; 3],
+    /// Whether the number in flight is measured from outside.
+    pub is_from_outside: bool,
 }
 
 impl History {
@@ -54,6 +56,7 @@ impl History {
             service_seconds: model.service_seconds.export(),
             in_flight_max: model.in_flight_max.export(),
             levels: [&model.in_flight, &model.executing, &model.queued].map(|level| level.now),
+            is_from_outside: model.in_flight.is_from_outside,
         });
         PastLoad {
             models: models.collect(),
@@ -79,6 +82,7 @@ impl History {
                 tracked.restore(now, past);
             }
             model.in_flight_max.restore(now, &past.in_flight_max);
+            model.in_flight.is_from_outside = past.is_from_outside;
             let leveled = [
                 &mut model.in_flight,
                 &mut model.executing,

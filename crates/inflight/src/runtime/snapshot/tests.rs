@@ -73,17 +73,21 @@ fn model() -> impl Strategy<Value = PastModel> {
         [series(), series(), series()],
         vec((time(), number()), 0..5),
         [(); 3].map(|()| option::of((time(), number()))),
+        any::<bool>(),
     );
-    parts.prop_map(|([a, b, c], [d, e, f], in_flight_max, levels)| PastModel {
-        in_flight: a,
-        executing: b,
-        queued: c,
-        arrivals: d,
-        completions: e,
-        service_seconds: f,
-        in_flight_max,
-        levels,
-    })
+    parts.prop_map(
+        |([a, b, c], [d, e, f], in_flight_max, levels, is_from_outside)| PastModel {
+            in_flight: a,
+            executing: b,
+            queued: c,
+            arrivals: d,
+            completions: e,
+            service_seconds: f,
+            in_flight_max,
+            levels,
+            is_from_outside,
+        },
+    )
 }
 
 fn checks() -> impl Strategy<Value = PastChecks> {
