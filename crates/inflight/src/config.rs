@@ -36,7 +36,7 @@ pub use measured::{
     CustomExecuting, CustomSettings, EnvoyEstimator, EnvoySettings, MeasuredSettings, PageUrl,
     PagesSettings, PrometheusSettings, Queries, ServerKind, ServersSettings,
 };
-pub use query::query_spans;
+pub use query::{QueryError, query_spans, read_query};
 pub use reference::reference_page;
 pub use setting::Network;
 pub use surroundings::{NoSecret, Surroundings, read_secret};

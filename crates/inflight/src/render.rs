@@ -15,11 +15,12 @@ mod terms;
 mod yaml;
 
 pub use dashboard::grafana;
-pub use expression::QueryError;
 pub use keda::{Places, Workload, WorkloadError, is_object_name, keda};
 pub use monitoring::{rules, scrape};
 pub use promql::{Consumer, promql, query};
 pub use selector::{Selector, SelectorError};
+
+use crate::config::QueryError;
 
 /// What is printed, and what is worth a look before it is used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -61,6 +61,15 @@ pub enum Note {
         /// Whose.
         fleet: String,
     },
+    /// Another file begins, and something differs.
+    #[error(
+        "fleet {fleet} decides otherwise, or lines before the file's beginning are missing: version \
+         1 of the journal does not say which, and its decisions from here on are not compared"
+    )]
+    Doubted {
+        /// Whose.
+        fleet: String,
+    },
     /// Lines are missing.
     #[error("{count} lines before this one were lost when it was written")]
     Lost {

@@ -17,7 +17,7 @@ pub mod text_format;
 
 pub use measured::{MeasuredConfig, MeasuredSource};
 pub use peers::{PeerSource, PeersConfig};
-pub use prometheus::PrometheusSource;
+pub use prometheus::{PrometheusSource, query_number, query_target};
 
 /// No count or time of requests is larger; a gauge that fell below zero reads as 2^64.
 const COUNT_MAX: f64 = 1e18;

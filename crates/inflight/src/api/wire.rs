@@ -64,7 +64,8 @@ pub struct Replicas {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Source {
     /// `gateway`, what comes in here; `inflight`, what comes in at another instance; `envoy`, what
-    /// is in flight there; `triton`, `vllm` or `custom`, what a server executes.
+    /// is in flight there; `triton`, `vllm` or `custom`, what a server executes; `prometheus`, what
+    /// queries are answered with.
     pub kind: String,
     /// Where it is asked; `null` for our gateway.
     pub address: Option<String>,

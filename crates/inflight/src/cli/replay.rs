@@ -180,7 +180,9 @@ fn tell(text: fmt::Arguments<'_>) {
 
 fn report(replay: &Replay, other: Option<&str>) -> String {
     let mut out = String::new();
-    for (fleet, tally) in replay.tallies() {
+    let tallies = replay.tallies();
+    // Of a fleet that is left out, or never decided, there is nothing to say.
+    for (fleet, tally) in tallies.filter(|(_, tally)| tally.compared + tally.skipped > 0) {
         write_fleet(&mut out, fleet, tally, other).expect("nothing in a string fails");
     }
     out

@@ -10,8 +10,25 @@ use promql_parser::parser::token::{
 };
 use promql_parser::parser::{AggregateExpr, BinaryExpr, Call, Expr, VectorSelector, parse};
 
-/// The deepest brackets that are read: the parser recurses.
+/// The deepest brackets and the most operators: the parser recurses, and what walks its tree.
 const DEPTH_MAX: usize = 100;
+const OPERATORS_MAX: usize = 500;
+
+/// Why a text is no query.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum QueryError {
+    /// It is not in the language.
+    #[error("{0}")]
+    Grammar(String),
+    /// It is too large.
+    #[error(
+        "its brackets are more than {DEPTH_MAX} deep, or it has more than {OPERATORS_MAX} operators"
+    )]
+    Size,
+    /// It gives a span of values, or a text.
+    #[error("it gives neither a vector nor a number")]
+    Kind,
+}
 
 /// A query that was read.
 #[derive(Debug)]
@@ -31,20 +48,9 @@ pub(super) struct Read<'a> {
 impl Query {
     /// Reads a query.
     ///
-    /// *Errors*: it is none, in the parser's words.
-    pub(super) fn read(text: &str) -> Result<Self, String> {
-        let mut depth: usize = 0;
-        for c in text.chars() {
-            match c {
-                '(' | '{' | '[' => depth += 1,
-                ')' | '}' | ']' => depth = depth.saturating_sub(1),
-                _ => {}
-            }
-            if depth > DEPTH_MAX {
-                return Err(format!("its brackets are more than {DEPTH_MAX} deep"));
-            }
-        }
-        parse(text).map(Self)
+    /// *Errors*: it is none, or too large.
+    pub(super) fn read(text: &str) -> Result<Self, QueryError> {
+        read_query(text).map(Self)
     }
 
     /// Tells whether the number grows with the fleet at the same load per replica (a total), or
@@ -63,6 +69,59 @@ impl Query {
         collect(&self.0, &mut found);
         found
     }
+}
+
+/// Reads a query by its grammar, within a size that nothing overflows a stack by.
+///
+/// # Errors
+/// It is none, or too large.
+pub fn read_query(text: &str) -> Result<Expr, QueryError> {
+    check_size(text)?;
+    parse(text).map_err(QueryError::Grammar)
+}
+
+/// Refuses what no real query comes near. Texts and comments do not count.
+fn check_size(query: &str) -> Result<(), QueryError> {
+    let (mut depth, mut operators) = (0_usize, 0_usize);
+    let mut rest = query;
+    while let Some(c) = rest.chars().next() {
+        let after = &rest[c.len_utf8()..];
+        let word = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        rest = match c {
+            '"' | '\'' | '`' => text_end(after, c),
+            '#' => after.split_once('\n').map_or("", |(_, next)| next),
+            c if c.is_ascii_alphanumeric() || c == '_' => {
+                let (word, next) = rest.split_at(word.unwrap_or(rest.len()));
+                let is_operator = ["and", "or", "unless"].contains(&&*word.to_ascii_lowercase());
+                operators += usize::from(is_operator);
+                next
+            }
+            c => {
+                match c {
+                    '(' | '{' | '[' => depth += 1,
+                    ')' | '}' | ']' => depth = depth.saturating_sub(1),
+                    c => operators += usize::from("+-*/%^=<>!".contains(c)),
+                }
+                after
+            }
+        };
+        if depth > DEPTH_MAX || operators > OPERATORS_MAX {
+            return Err(QueryError::Size);
+        }
+    }
+    Ok(())
+}
+
+/// Returns what follows a text that ends with this quote.
+fn text_end(text: &str, quote: char) -> &str {
+    let mut is_escaped = false;
+    for (at, c) in text.char_indices() {
+        if c == quote && !is_escaped {
+            return &text[at + c.len_utf8()..];
+        }
+        is_escaped = c == '\\' && !is_escaped && quote != '`';
+    }
+    ""
 }
 
 /// Returns the selectors of spans that a query reads, as it writes them; none where it is none.
@@ -233,5 +292,13 @@ mod tests {
     fn what_is_no_query_is_an_error_however_deep() {
         Query::read("sum(").unwrap_err();
         Query::read(&"(".repeat(100_000)).unwrap_err();
+        let chain = format!("a{}", "+a".repeat(8_000));
+        assert_eq!(Query::read(&chain).unwrap_err(), QueryError::Size);
+    }
+
+    #[test]
+    fn brackets_in_a_text_are_not_deep() {
+        let query = format!("sum(up{{pod=~\"{}\"}})", r"\\(".repeat(150));
+        assert_eq!(Query::read(&query).unwrap().is_total(), Some(true));
     }
 }

@@ -193,13 +193,14 @@ impl Peers {
         self.on_measured(peer, |measured| measured.on_server(at, peer, reading))
     }
 
-    /// Takes what queries were answered with at `at`.
-    pub fn on_answer(&self, at: Timestamp, peer: PeerId, answer: Answer) {
+    /// Takes what queries were answered with at `at`. Only one that is whole ends a failure: a
+    /// query that has no number would else be told anew at every reading.
+    pub fn on_answer(&self, at: Timestamp, peer: PeerId, answer: Answer, is_whole: bool) {
         let mut state = self.lock();
         if let Join::Answers(answers) = &mut state.join {
             answers.on_answer(at, answer);
         }
-        if let Some(row) = state.rows.get_mut(&peer) {
+        if is_whole && let Some(row) = state.rows.get_mut(&peer) {
             row.failure = None;
         }
     }
@@ -218,8 +219,17 @@ impl Peers {
 
     /// Forgets the proxies and servers that were read; others are to be read, and otherwise.
     pub fn measure_by(&self, by: MeasuredBy) {
+        self.rejoin(Join::Measured(Measured::new(by)));
+    }
+
+    /// Forgets what queries were answered with; others may be asked, of another.
+    pub fn query_by(&self, patience: Patience) {
+        self.rejoin(Join::Answers(Answers::new(patience)));
+    }
+
+    fn rejoin(&self, join: Join) {
         let mut state = self.lock();
-        state.join = Join::Measured(Measured::new(by));
+        state.join = join;
         state.rows.clear();
     }
 
@@ -382,5 +392,52 @@ impl PeerKind {
             Self::Custom => "custom",
             Self::Prometheus => "prometheus",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use inflight_core::load::Missing;
+
+    use super::*;
+
+    const PATIENCE: Patience = Patience {
+        late: Duration::from_secs(15),
+        stale: Duration::from_secs(30),
+    };
+
+    const fn answer(metric: f64, replicas: Result<f64, Missing>) -> Answer {
+        Answer::Metric {
+            metric: Ok(metric),
+            replicas,
+        }
+    }
+
+    #[test]
+    fn a_query_without_a_number_is_told_once_and_again_after_a_whole_answer() {
+        let peers = Peers::queried(PATIENCE);
+        let peer = peers.add(PeerKind::Prometheus, "127.0.0.1:9090");
+        let partly = answer(3.0, Err(Missing::NoRow));
+        let fails = || peers.on_failure(peer, "replicas: the answer is empty".to_owned());
+        peers.on_answer(Timestamp::ORIGIN, peer, partly, false);
+        assert!(fails());
+        peers.on_answer(Timestamp::ORIGIN, peer, partly, false);
+        assert!(!fails(), "it did not answer before");
+        assert!(peers.rows(Timestamp::ORIGIN)[0].failure.is_some());
+        peers.on_answer(Timestamp::ORIGIN, peer, answer(3.0, Ok(1.0)), true);
+        assert_eq!(peers.rows(Timestamp::ORIGIN)[0].failure, None);
+        assert!(fails());
+    }
+
+    #[test]
+    fn what_other_queries_were_answered_with_is_unknown_after_they_changed() {
+        let peers = Peers::queried(PATIENCE);
+        let peer = peers.add(PeerKind::Prometheus, "127.0.0.1:9090");
+        peers.on_answer(Timestamp::ORIGIN, peer, answer(3.0, Ok(1.0)), true);
+        let metric = || peers.sum(Timestamp::ORIGIN, None).metric.known();
+        assert_eq!(metric(), Some(3.0));
+        peers.query_by(PATIENCE);
+        assert_eq!(metric(), None);
+        assert_eq!(peers.rows(Timestamp::ORIGIN), []);
     }
 }

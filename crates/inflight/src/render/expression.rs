@@ -8,25 +8,7 @@ use promql_parser::parser::value::ValueType;
 use promql_parser::parser::{AggregateExpr, Call, Expr, VectorSelector, parse};
 use promql_parser::util::{ExprVisitor, walk_expr};
 
-/// The deepest brackets and the most operators: what walks the parser's tree recurses.
-const DEPTH_MAX: usize = 100;
-const OPERATORS_MAX: usize = 500;
-
-/// Why a text is no query.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum QueryError {
-    /// It is not in the language.
-    #[error("{0}")]
-    Grammar(String),
-    /// It is too large.
-    #[error(
-        "its brackets are more than {DEPTH_MAX} deep, or it has more than {OPERATORS_MAX} operators"
-    )]
-    Size,
-    /// It gives a span of values, or a text.
-    #[error("it gives neither a vector nor a number")]
-    Kind,
-}
+use crate::config::{QueryError, read_query};
 
 /// What a query gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,58 +23,13 @@ pub(super) enum Rows {
 
 /// Judges a query, and tells what it gives.
 pub(super) fn judge(query: &str) -> Result<Rows, QueryError> {
-    check_size(query)?;
-    let expression = parse(query).map_err(QueryError::Grammar)?;
+    let expression = read_query(query)?;
     match expression.value_type() {
         ValueType::Scalar => Ok(Rows::Scalar),
         ValueType::Vector if is_one(&expression) => Ok(Rows::One),
         ValueType::Vector => Ok(Rows::Many),
         ValueType::Matrix | ValueType::String => Err(QueryError::Kind),
     }
-}
-
-/// Refuses what no real query comes near. Texts and comments do not count.
-fn check_size(query: &str) -> Result<(), QueryError> {
-    let (mut depth, mut operators) = (0_usize, 0_usize);
-    let mut rest = query;
-    while let Some(c) = rest.chars().next() {
-        let after = &rest[c.len_utf8()..];
-        let word = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-        rest = match c {
-            '"' | '\'' | '`' => text_end(after, c),
-            '#' => after.split_once('\n').map_or("", |(_, next)| next),
-            c if c.is_ascii_alphanumeric() || c == '_' => {
-                let (word, next) = rest.split_at(word.unwrap_or(rest.len()));
-                let is_operator = ["and", "or", "unless"].contains(&&*word.to_ascii_lowercase());
-                operators += usize::from(is_operator);
-                next
-            }
-            c => {
-                match c {
-                    '(' | '{' | '[' => depth += 1,
-                    ')' | '}' | ']' => depth = depth.saturating_sub(1),
-                    c => operators += usize::from("+-*/%^=<>!".contains(c)),
-                }
-                after
-            }
-        };
-        if depth > DEPTH_MAX || operators > OPERATORS_MAX {
-            return Err(QueryError::Size);
-        }
-    }
-    Ok(())
-}
-
-/// Returns what follows a text that ends with this quote.
-fn text_end(text: &str, quote: char) -> &str {
-    let mut is_escaped = false;
-    for (at, c) in text.char_indices() {
-        if c == quote && !is_escaped {
-            return &text[at + c.len_utf8()..];
-        }
-        is_escaped = c == '\\' && !is_escaped && quote != '`';
-    }
-    ""
 }
 
 /// Returns the counters, by their names, that a query takes as they are and not as a rate.
@@ -114,7 +51,7 @@ pub(super) fn bare_counters(query: &str) -> Vec<String> {
         }
     }
     let mut counters = Counters(Vec::new());
-    if let Ok(expression) = parse(query) {
+    if let Ok(expression) = read_query(query) {
         let Ok(_) = walk_expr(&mut counters, &expression);
     }
     counters.0
@@ -125,7 +62,7 @@ pub(super) fn bare_counters(query: &str) -> Vec<String> {
 /// *Errors*: it is no query.
 pub(super) fn laid_out(query: &str) -> Result<String, QueryError> {
     judge(query)?;
-    let mut expression = parse(query).map_err(QueryError::Grammar)?;
+    let mut expression = read_query(query)?;
     unwrap_calls(&mut expression);
     let text = expression.prettify();
     // What is laid out must mean the same; else it stays as it is.
@@ -243,7 +180,7 @@ mod tests {
             "+".repeat(600)
         );
         assert_eq!(judge(&text), Ok(Rows::Many));
-        let link = " + 1".repeat(OPERATORS_MAX);
+        let link = " + 1".repeat(500);
         laid_out(&format!("1{link}")).unwrap();
     }
 }

@@ -6,8 +6,9 @@
 //! one; whether there are replicas is judged by this moment.
 
 use super::RenderError;
-use super::expression::{QueryError, Rows, judge, laid_out};
+use super::expression::{Rows, judge, laid_out};
 use super::terms::{Reported, Terms, span};
+use crate::config::QueryError;
 
 /// How long after it reported last one that is scraped still, and does not answer, leaves the sum
 /// unknown. One that was removed on purpose is scraped no more, and leaves nothing unknown.

@@ -14,6 +14,10 @@ use crate::story::{Known, config_of, decision_line, hold_of, observation_of};
 /// come each 2 s.
 const NEAR: Duration = Duration::from_secs(1);
 
+/// A file whose first reading comes so soon after the last of the one before continues it: what is
+/// missing between two files is a file, of minutes.
+const CONTINUED: Duration = Duration::from_secs(10);
+
 /// One run.
 #[derive(Debug)]
 pub(super) struct Run {
@@ -97,11 +101,19 @@ impl Run {
                 observation,
                 decision,
             } => {
+                // Version 1 has no `state` that would end the doubt.
+                if line.v == 1 && now.since(self.since) <= CONTINUED {
+                    self.is_doubted = false;
+                }
                 self.weigh(now, tally);
                 self.read(now, observation, decision.is_some())?;
                 if let Some(recorded) = decision {
                     self.recorded = Some(recorded.desired);
-                    self.compare(place, line, recorded, other.is_some(), tally);
+                    let is_given_up = self.compare(place, line, recorded, other.is_some(), tally);
+                    if is_given_up && line.v == 1 {
+                        let fleet = line.fleet.clone();
+                        return Ok(Some(Note::Doubted { fleet }));
+                    }
                 }
             }
             What::Hold { replicas, until } => {
@@ -195,6 +207,7 @@ impl Run {
         Ok(())
     }
 
+    /// Compares a decision. Tells whether the run is given up, since lines may be missing.
     fn compare(
         &mut self,
         place: &Place,
@@ -202,10 +215,10 @@ impl Run {
         recorded: &Decision,
         is_other: bool,
         tally: &mut Tally,
-    ) {
+    ) -> bool {
         let Some(again) = &self.again else {
             tally.skipped += 1;
-            return;
+            return false;
         };
         let is_same = if is_other {
             again.desired == recorded.desired
@@ -215,9 +228,10 @@ impl Run {
         if !is_same && !is_other && self.is_doubted {
             self.lose();
             tally.skipped += 1;
-            return;
+            return true;
         }
         tally.compare(place, line, recorded, again, is_same);
+        false
     }
 
     /// Adds up both sizes over the time since the reading before.

@@ -312,6 +312,63 @@ async fn what_is_no_continuation_is_not_taken_for_a_difference() {
     assert!(tally.skipped <= 3 && tally.compared > 100);
 }
 
+/// Makes a journal one of version 1, which says no state.
+fn of_version_1(file: &Path) {
+    let text = fs::read_to_string(file).unwrap();
+    let lines = text
+        .lines()
+        .filter(|line| !line.contains(r#""kind":"state""#));
+    let lines: Vec<String> = lines
+        .map(|line| line.replacen("\"v\":2", "\"v\":1", 1))
+        .collect();
+    fs::write(file, lines.join("\n") + "\n").unwrap();
+}
+
+/// A whole journal in two files of version 1, each of so many decisions.
+async fn in_two_files_of_version_1(ticks: usize) -> (Folder, PathBuf) {
+    let folder = recorded(u32::try_from(2 * ticks).unwrap()).await;
+    of_version_1(&folder.journal());
+    let mut lines = folder.lines();
+    let is_tick = |line: &&String| line.contains(r#""kind":"tick""#);
+    let last = lines.iter().filter(is_tick).nth(ticks - 1).unwrap().clone();
+    let end = lines.iter().position(|line| *line == last).unwrap() + 1;
+    let aside = folder.0.join("journal.jsonl.1");
+    let rest = lines.split_off(end);
+    folder.rewrite(&lines);
+    fs::rename(folder.journal(), &aside).unwrap();
+    folder.rewrite(&rest);
+    (folder, aside)
+}
+
+#[tokio::test]
+async fn a_difference_after_a_file_of_version_1_is_one_where_the_next_file_continues_it() {
+    let (folder, _) = in_two_files_of_version_1(40).await;
+    let (tally, told) = replayed(&folder.journal(), By::Recorded);
+    assert_same(&tally, 80, 0);
+    assert_eq!(told, Vec::<String>::new());
+    let mut lines = folder.lines();
+    lines[4] = lines[4].replace(r#""at_max":false"#, r#""at_max":true"#);
+    folder.rewrite(&lines);
+    let (tally, _) = replayed(&folder.journal(), By::Recorded);
+    assert_eq!((tally.compared, tally.differing, tally.skipped), (80, 1, 0));
+    assert_eq!(tally.first[0].line, 5);
+}
+
+#[tokio::test]
+async fn a_difference_after_a_file_of_version_1_that_is_not_continued_is_told() {
+    let (folder, _) = in_two_files_of_version_1(40).await;
+    let lines = folder.lines();
+    folder.rewrite(&lines[20..]);
+    let (tally, told) = replayed(&folder.journal(), By::Recorded);
+    assert_eq!(tally.differing, 0, "{:?}", tally.first);
+    assert!(tally.skipped > 0);
+    assert_eq!(told.len(), 1);
+    assert!(
+        told[0].contains("version 1 of the journal does not say which"),
+        "{told:?}"
+    );
+}
+
 #[tokio::test]
 async fn lines_that_are_missing_are_no_difference_until_the_state_is_told_again() {
     let folder = recorded(60).await;

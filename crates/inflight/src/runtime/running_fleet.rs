@@ -147,6 +147,11 @@ impl Told {
         process.is_some_and(|process| process.settings().keeps)
     }
 
+    /// Whether others are asked about the load than before, or otherwise.
+    fn measures_otherwise(&self, before: &Self) -> bool {
+        self.measured != before.measured || self.queried != before.queried
+    }
+
     /// Whether sessions are known in another way than before.
     fn forgets_sessions(&self, before: &Self) -> bool {
         let of_gateway = |told: &Self| told.gateway.as_ref().map(|it| it.session.clone());
@@ -293,7 +298,7 @@ impl RunningFleet {
         let is_same = told.control == self.told.control
             && told.gateway == self.told.gateway
             && told.ext_authz == self.told.ext_authz
-            && told.measured == self.told.measured
+            && !told.measures_otherwise(&self.told)
             && told.process == self.told.process
             && told.external == self.told.external
             && told.endpoints == self.told.endpoints
@@ -330,6 +335,11 @@ impl RunningFleet {
             gate,
         } = change;
         self.replicas.configure(&told);
+        // Numbers that other questions were answered with are none of the new policy's.
+        let measures_otherwise = told.measures_otherwise(&self.told);
+        if measures_otherwise {
+            self.end_source(&told).await;
+        }
         if told.control != self.told.control || told.forgets_sessions(&self.told) {
             self.configure_control(&told).await;
         }
@@ -349,8 +359,8 @@ impl RunningFleet {
             board.models = shown.models;
             board.external = shown.external;
         }
-        if told.measured != self.told.measured {
-            self.restart_source(&told).await;
+        if measures_otherwise {
+            self.source = start_source(&self.member.fleet, &told);
         }
         self.told = told;
         info!(fleet = config.name, "configuration changed");
@@ -370,18 +380,19 @@ impl RunningFleet {
         }
     }
 
-    /// Measures otherwise from here on; the windows keep what was measured.
-    async fn restart_source(&mut self, told: &Told) {
+    /// Forgets what the source told last; the windows keep what was measured.
+    async fn end_source(&mut self, told: &Told) {
         let fleet = &self.member.fleet;
         if let Some(source) = self.source.take()
             && let Err(failure) = source.end().await
         {
             error!(fleet = fleet.name(), %failure, "a former source failed");
         }
-        if let (Some(peers), Some(measured)) = (fleet.peers(), &told.measured) {
-            peers.measure_by(measured.measured_by());
+        match (fleet.peers(), &told.measured, &told.queried) {
+            (Some(peers), Some(measured), _) => peers.measure_by(measured.measured_by()),
+            (Some(peers), None, Some(queried)) => peers.query_by(wiring::patience(queried)),
+            (Some(_), None, None) | (None, _, _) => {}
         }
-        self.source = start_source(fleet, told);
     }
 
     async fn configure_control(&self, told: &Told) {

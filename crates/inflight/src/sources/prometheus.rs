@@ -59,6 +59,21 @@ impl PrometheusSource {
     }
 }
 
+/// Returns what a query is asked by where nothing but a GET can be sent, below the path of an API.
+#[must_use]
+pub fn query_target(path: &str, query: &str) -> String {
+    let path = question_path(path);
+    let separator = if path.contains('?') { '&' } else { '?' };
+    format!("{path}{separator}{}", form_urlencoded_pair("query", query))
+}
+
+/// Returns the number that a query was answered with; `None` where there is not one.
+#[must_use]
+pub fn query_number(body: &str) -> Option<f64> {
+    let (_, answered) = read(StatusCode::OK, body.as_bytes()).ok()?;
+    answered.ok()
+}
+
 /// Returns where queries are asked, below the prefix of the API and before parameters of its own.
 fn question_path(path: &str) -> String {
     let (prefix, parameters) = match path.split_once('?') {
@@ -106,7 +121,8 @@ impl Reader for QueryReader {
             },
         };
         if let Some(at) = asking.at {
-            fleet.on_peer(|peers| peers.on_answer(at, peer, answer));
+            let is_whole = asking.whys.is_empty();
+            fleet.on_peer(|peers| peers.on_answer(at, peer, answer, is_whole));
         }
         match asking.whys.as_slice() {
             [] => Ok(()),
@@ -326,6 +342,12 @@ mod tests {
     fn the_question_goes_below_the_prefix_and_any_query_is_one_field() {
         assert_eq!(question_path("/"), "/api/v1/query");
         assert_eq!(question_path("/prefix/?a=b"), "/prefix/api/v1/query?a=b");
+        assert_eq!(
+            query_target("/p", "a[1m]"),
+            "/p/api/v1/query?query=a%5B1m%5D"
+        );
+        let own = query_target("/p?tenant=a", "b");
+        assert_eq!(own, "/p/api/v1/query?tenant=a&query=b");
         let pair = form_urlencoded_pair("query", "a{b=\"c&d=é\"} + 1");
         assert_eq!(pair, "query=a%7Bb%3D%22c%26d%3D%C3%A9%22%7D%20%2B%201");
     }

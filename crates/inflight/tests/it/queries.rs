@@ -238,14 +238,14 @@ async fn all_queries_are_asked_for_the_moment_of_the_first_answer() {
     asking.stop().await;
     let asked = monitor.asked();
     let head = "POST /prefix/api/v1/query HTTP/1.1 query=";
-    assert_eq!(asked[0], format!("{head}L&timeout=1.000s"));
+    assert_eq!(asked[0], format!("{head}L&timeout=1.000"));
     assert_eq!(
         asked[1],
-        format!("{head}S&timeout=1.000s&time=1732968000.500")
+        format!("{head}S&timeout=1.000&time=1732968000.500")
     );
     assert_eq!(
         asked[2],
-        format!("{head}R&timeout=1.000s&time=1732968000.500")
+        format!("{head}R&timeout=1.000&time=1732968000.500")
     );
 }
 

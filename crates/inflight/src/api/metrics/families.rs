@@ -235,7 +235,8 @@ pub(super) const FAMILIES: &[Family] = &[
         name: "inflight_unreachable_peers",
         kind: Kind::Gauge,
         help: "Others who are asked about this fleet, instances, proxies and servers, and did not \
-               answer in time; what they said last is held for 30 s",
+               answer in time; what they said last is held for 30 s, or for three times `every` of \
+               source prometheus where that is longer",
         samples: |reading| {
             let unreachable = reading
                 .unreachable_peers

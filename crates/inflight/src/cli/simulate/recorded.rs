@@ -5,6 +5,7 @@
 //! that wait for their answers are taken for an open load; service times are taken for exponential,
 //! each by itself; times in which nothing was written are left out.
 
+use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
@@ -48,7 +49,8 @@ struct Counted {
     arrivals: Vec<f64>,
     completions: f64,
     service_seconds: f64,
-    latest: Option<[f64; 3]>,
+    /// The latest totals, and how far the load reached then.
+    latest: Option<(f64, [f64; 3])>,
 }
 
 /// Reads a journal and returns the load of a fleet as a scenario, with the fleet's name. Without a
@@ -145,28 +147,29 @@ impl Gathered {
         let passed = since.map(|(_, since)| Duration::from_nanos(at - since));
         let passed = passed.filter(|passed| *passed <= PAUSE);
         self.latest = Some((run, at));
-        let seconds = passed.map(|passed| passed.as_secs_f64());
-        let middle = self.end + seconds.unwrap_or(0.0) / 2.0;
-        self.end += seconds.unwrap_or(0.0);
+        match passed {
+            Some(passed) => self.end += passed.as_secs_f64(),
+            // What was counted meanwhile belongs to no time of the load.
+            None => self.models.iter_mut().for_each(|model| model.latest = None),
+        }
         if self.models.len() < observation.models.len() {
             self.models
                 .resize(observation.models.len(), Counted::default());
         }
-        while middle >= self.span * float(SPANS_MAX) {
+        while self.end >= self.span * float(SPANS_MAX) {
             self.span *= 2.0;
             self.models.iter_mut().for_each(Counted::halve);
         }
-        let span = span_of(middle, self.span);
         for (model, read) in self.models.iter_mut().zip(&observation.models) {
             let totals = [read.arrivals, read.completions, read.service_seconds].map(known);
             let [Some(arrivals), Some(completions), Some(service)] = totals else {
                 continue;
             };
             let totals = [arrivals, completions, service];
-            if let (Some(before), true) = (model.latest, seconds.is_some()) {
-                model.count(span, before, totals);
+            if let Some((since, before)) = model.latest {
+                model.count(self.span, since..self.end, before, totals);
             }
-            model.latest = Some(totals);
+            model.latest = Some((self.end, totals));
         }
         if self.replicas_start.is_none()
             && let Replicas::Rows(rows) = &observation.replicas
@@ -253,7 +256,8 @@ impl Gathered {
 }
 
 impl Counted {
-    fn count(&mut self, span: usize, before: [f64; 3], totals: [f64; 3]) {
+    /// Adds what grew over a time, evenly.
+    fn count(&mut self, span: f64, time: Range<f64>, before: [f64; 3], totals: [f64; 3]) {
         // A total that fell was started anew.
         let grown = |place: usize| {
             let (before, after) = (before[place], totals[place]);
@@ -263,10 +267,23 @@ impl Counted {
                 after
             }
         };
-        if self.arrivals.len() <= span {
-            self.arrivals.resize(span + 1, 0.0);
+        let first = span_of(time.start, span);
+        let spans = span_of((time.end / span).ceil(), 1.0).max(first + 1);
+        if self.arrivals.len() < spans {
+            self.arrivals.resize(spans, 0.0);
         }
-        self.arrivals[span] += grown(0);
+        let arrived = grown(0);
+        let length = time.end - time.start;
+        let places = self.arrivals.iter_mut().enumerate();
+        for (place, arrivals) in places.take(spans).skip(first) {
+            let (begin, end) = (float(place) * span, float(place + 1) * span);
+            let covered = time.end.min(end) - time.start.max(begin);
+            *arrivals += if length > 0.0 {
+                arrived * (covered / length).max(0.0)
+            } else {
+                arrived
+            };
+        }
         self.completions += grown(1);
         self.service_seconds += grown(2);
     }
@@ -329,6 +346,8 @@ fn span_of(at: f64, span: f64) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::cmp::Ordering;
+
     use super::*;
 
     fn line(at: u64, arrivals: f64, completions: f64) -> What {
@@ -388,6 +407,25 @@ mod tests {
         assert!((scenario.service_mean() - 0.25).abs() < 1e-9);
         assert!((scenario.fleet.start.delay - 3.0).abs() < 1e-9);
         assert_eq!(scenario.models[0].slots.get(), 4);
+    }
+
+    #[test]
+    fn what_arrived_in_a_gap_arrived_over_all_of_it() {
+        let mut gathered = gathered(&[(1, 10, 100.0), (1, 12, 102.0), (1, 52, 502.0)]);
+        assert_eq!(
+            gathered.models[0].arrivals[0].total_cmp(&2.0),
+            Ordering::Equal
+        );
+        let of_gap = &gathered.models[0].arrivals[1..21];
+        assert!(
+            of_gap.iter().all(|arrivals| (arrivals - 20.0).abs() < 1e-9),
+            "{of_gap:?}"
+        );
+        // Nor does what a pause brought belong to the reading after it.
+        gathered.take(1, 900_000_000_000, &line(900, 9000.0, 9000.0));
+        gathered.take(1, 902_000_000_000, &line(902, 9001.0, 9001.0));
+        let sum: f64 = gathered.models[0].arrivals.iter().sum();
+        assert!((sum - 403.0).abs() < 1e-9, "{sum}");
     }
 
     #[test]

@@ -35,15 +35,22 @@ struct Present {
 struct Found {
     tried: Vec<(Setting, Figures)>,
     present: Option<Figures>,
+    /// Seeds that everything tried was run with.
+    seeds: usize,
+    /// What there was no time for, in words.
+    untried: Vec<String>,
 }
 
 /// Settings with what came of them, as they are printed.
 #[derive(Serialize)]
 struct Suggested {
     scenario: String,
-    seeds: u32,
+    /// Seeds that everything tried was run with: fewer than were asked for where time was up.
+    seeds: usize,
     present: Option<Tried>,
     tried: Vec<Tried>,
+    /// What there was no time for.
+    untried: Vec<String>,
     recommended: Option<usize>,
     advice: String,
 }
@@ -125,6 +132,8 @@ impl Suggestion {
         let free = until(Some(deadline), largest.len(), |place| {
             self.outcome(Some(largest[place]), FIRST_SEED)
         })?;
+        let rules = RULES.iter().skip(free.len());
+        let untried: Vec<String> = rules.map(ToString::to_string).collect();
         let mut settings: Vec<Option<Setting>> = self.present.iter().map(|_| None).collect();
         for (Setting { rule, .. }, outcome) in largest.iter().zip(&free) {
             let maxima = sweep::maxima(max, min, sweep::peak(outcome)).into_iter();
@@ -137,22 +146,41 @@ impl Suggestion {
         let outcomes = until(Some(deadline), jobs, |job| {
             self.outcome(settings[job % count], seed(job))
         })?;
+        let found = Found::of(settings, outcomes, untried);
+        if found.tried.is_empty() {
+            bail!("no setting could be tried within {within:?}");
+        }
+        Ok(found)
+    }
+}
+
+impl Found {
+    /// Gathers the outcomes of the settings in turn, as far as they were tried.
+    fn of(
+        settings: Vec<Option<Setting>>,
+        outcomes: Vec<Outcome>,
+        mut untried: Vec<String>,
+    ) -> Self {
         let mut of_each: Vec<Vec<Outcome>> = settings.iter().map(|_| Vec::new()).collect();
         for (job, outcome) in outcomes.into_iter().enumerate() {
-            of_each[job % count].push(outcome);
+            of_each[job % settings.len()].push(outcome);
         }
+        let runs = of_each.iter().map(Vec::len).filter(|&runs| runs > 0);
+        let seeds = runs.min().unwrap_or(0);
         let (mut tried, mut present) = (Vec::new(), None);
         for (setting, outcomes) in settings.into_iter().zip(&of_each) {
             match (setting, Figures::of(outcomes)) {
                 (Some(setting), Some(figures)) => tried.push((setting, figures)),
                 (None, figures) => present = figures,
-                (Some(_), None) => {}
+                (Some(setting), None) => untried.push(in_words(&setting)),
             }
         }
-        if tried.is_empty() {
-            bail!("no setting could be tried within {within:?}");
+        Self {
+            tried,
+            present,
+            seeds,
+            untried,
         }
-        Ok(Found { tried, present })
     }
 }
 
@@ -191,7 +219,7 @@ pub(super) fn run(suggestions: &[Suggestion], args: &SimulateArgs) -> Result<()>
     let mut all = Vec::new();
     for suggestion in suggestions {
         let found = suggestion.tried(args.seeds, share)?;
-        all.push(suggested(suggestion, found, args.seeds));
+        all.push(suggested(suggestion, found));
     }
     let mut out = io::stdout().lock();
     if args.json {
@@ -205,8 +233,13 @@ pub(super) fn run(suggestions: &[Suggestion], args: &SimulateArgs) -> Result<()>
     Ok(())
 }
 
-fn suggested(suggestion: &Suggestion, found: Found, seeds: u32) -> Suggested {
-    let Found { mut tried, present } = found;
+fn suggested(suggestion: &Suggestion, found: Found) -> Suggested {
+    let Found {
+        mut tried,
+        present,
+        seeds,
+        untried,
+    } = found;
     tried.sort_by(|(_, one), (_, other)| one.replica_minutes.total_cmp(&other.replica_minutes));
     let mut figures: Vec<Figures> = tried.iter().map(|(_, figures)| *figures).collect();
     let advice = sweep::advise(&figures, present.as_ref());
@@ -241,6 +274,7 @@ fn suggested(suggestion: &Suggestion, found: Found, seeds: u32) -> Suggested {
                 pareto: *pareto,
             })
             .collect(),
+        untried,
         recommended,
         advice: words,
     }
@@ -303,15 +337,19 @@ fn of_figures(figures: &Figures) -> String {
 fn text(suggested: &Suggested) -> String {
     let Suggested {
         scenario,
+        seeds,
         present,
         tried,
+        untried,
         advice,
         ..
     } = suggested;
     let on_front = tried.iter().filter(|one| one.pareto).count();
     let mut out = format!(
-        "{scenario}: {} settings tried; of these {on_front} are on the Pareto front:\n",
-        tried.len()
+        "{scenario}: {} settings tried with {seeds} {}; of these {on_front} are on the Pareto \
+         front:\n",
+        tried.len(),
+        if *seeds == 1 { "seed" } else { "seeds" }
     );
     out.push_str(&row([
         "setting",
@@ -321,9 +359,9 @@ fn text(suggested: &Suggested) -> String {
         "viol %",
         "",
     ]));
-    let shown = tried.iter().filter(|one| one.pareto).map(|one| (one, ""));
-    let present = present.iter().map(|one| (one, "present"));
-    for (one, note) in shown.chain(present) {
+    let shown = grouped(tried.iter().filter(|one| one.pareto));
+    let present = present.iter().map(|one| (one, "present".to_owned()));
+    for (one, note) in shown.into_iter().chain(present) {
         let p99 = one
             .figures
             .p99
@@ -333,14 +371,110 @@ fn text(suggested: &Suggested) -> String {
             format!("{:.1}", one.figures.replica_minutes),
         );
         let violations = format!("{:.2}", one.figures.violations);
-        out.push_str(&row([&one.setting, &max, &cost, &p99, &violations, note]));
+        out.push_str(&row([&one.setting, &max, &cost, &p99, &violations, &note]));
+    }
+    if !untried.is_empty() {
+        let untried = untried.join("; ");
+        out.push_str(&format!(
+            "There was no time for {untried}. --within gives more.\n"
+        ));
     }
     out.push_str(advice);
     out.push('\n');
     out
 }
 
+/// Keeps the first of those with the same figures, and notes the others beside it.
+fn grouped<'a>(tried: impl Iterator<Item = &'a Tried>) -> Vec<(&'a Tried, String)> {
+    let mut groups: Vec<(&Tried, String)> = Vec::new();
+    for one in tried {
+        let same = groups
+            .iter_mut()
+            .find(|(first, _)| first.figures == one.figures);
+        let Some((_, note)) = same else {
+            groups.push((one, String::new()));
+            continue;
+        };
+        note.push_str(if note.is_empty() { "the same: " } else { "; " });
+        note.push_str(&format!("{}, max: {}", one.setting, one.max));
+    }
+    groups
+}
+
 fn row([setting, max, cost, p99, violations, note]: [&str; 6]) -> String {
     let text = format!("{setting:<38} {max:>5} {cost:>11} {p99:>9} {violations:>8} {note}");
     format!("{}\n", text.trim_end())
+}
+
+#[cfg(test)]
+mod tests {
+    use inflight_sim::scenario::parse;
+
+    use super::*;
+
+    fn tried(setting: &str, replica_minutes: f64) -> Tried {
+        let figures = Figures {
+            replica_minutes,
+            p99: Some(1.0),
+            violations: 0.0,
+        };
+        Tried {
+            setting: setting.to_owned(),
+            max: 4,
+            figures,
+            pareto: true,
+        }
+    }
+
+    #[test]
+    fn settings_with_the_same_figures_are_one_line_and_what_was_not_tried_is_named() {
+        let mut suggested = Suggested {
+            scenario: "steady".to_owned(),
+            seeds: 1,
+            present: None,
+            tried: vec![tried("a", 2.0), tried("b", 2.0), tried("c", 3.0)],
+            untried: vec!["d, max: 4".to_owned()],
+            recommended: None,
+            advice: "Take it.".to_owned(),
+        };
+        let shown = text(&suggested);
+        assert_eq!(shown.lines().count(), 6, "{shown}");
+        assert!(shown.contains("3 settings tried with 1 seed; "), "{shown}");
+        assert!(shown.contains(" the same: b, max: 4\n"), "{shown}");
+        let untried = "There was no time for d, max: 4. --within gives more.\n";
+        assert!(shown.contains(untried), "{shown}");
+        suggested.untried.clear();
+        assert!(!text(&suggested).contains("no time"));
+    }
+
+    #[test]
+    fn what_a_deadline_cut_is_not_said_to_be_done() {
+        let text = "\
+            name: small\nabout: A few.\nduration: 20s\n\
+            fleet: { replicas: { start: 1, min: 1, max: 2 }, start: { delay: 1s } }\n\
+            models: [{ name: only, slots: 1, service: { constant: 10ms }, slo: 10ms }]\n\
+            load: [{ steps: { points: [{ at: 0s, rate: 5 }] } }]\n";
+        let scenario = parse(text, &|_| Err("no trace".to_owned())).unwrap();
+        let suggestion = Suggestion {
+            scenario,
+            present: None,
+        };
+        let setting = |max| Setting {
+            rule: RULES[0],
+            max,
+        };
+        let [one, two, three] = [1, 2, 3].map(setting);
+        let outcome = |setting| suggestion.outcome(Some(setting), FIRST_SEED).unwrap();
+        // One of three was not tried, and no second seed was begun.
+        let settings = vec![Some(one), Some(two), Some(three)];
+        let outcomes = vec![outcome(one), outcome(two)];
+        let found = Found::of(settings.clone(), outcomes, vec!["a rule".to_owned()]);
+        assert_eq!((found.seeds, found.tried.len()), (1, 2));
+        assert_eq!(found.untried, ["a rule".to_owned(), in_words(&three)]);
+        // The second seed was cut.
+        let outcomes = [one, two, three, one].map(outcome).to_vec();
+        let found = Found::of(settings, outcomes, Vec::new());
+        assert_eq!((found.seeds, found.tried.len()), (1, 3));
+        assert_eq!(found.untried, [""; 0]);
+    }
 }

@@ -47,7 +47,7 @@ pub(super) fn check(told: &Told, before: &Told) -> anyhow::Result<()> {
     if told.gateway.is_some() != before.gateway.is_some()
         || told.peers != before.peers
         || told.measured.is_some() != before.measured.is_some()
-        || told.queried != before.queried
+        || told.queried.is_some() != before.queried.is_some()
     {
         anyhow::bail!("`source` {SOURCE_CANNOT_CHANGE}");
     }
@@ -55,4 +55,38 @@ pub(super) fn check(told: &Told, before: &Told) -> anyhow::Result<()> {
         anyhow::bail!("`gate` {GATE_CANNOT_CHANGE}");
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::super::ModelRows;
+    use super::*;
+    use crate::config::{Config, Surroundings};
+
+    fn told(source: &str) -> Told {
+        let text = format!(
+            "version: 1\nfleets:\n  - name: hello\n    replicas: {{ min: 0, max: 20 }}\n    \
+             source: {{ {source} }}\n    scaling: {{ policy: metric, target: 10 }}\n"
+        );
+        let path = Path::new("inflight.yaml");
+        let config = Config::from_text(path, &text, &Surroundings::Elsewhere).unwrap();
+        Told::new(&config.fleets[0], &ModelRows::default()).unwrap()
+    }
+
+    #[test]
+    fn queries_may_change_while_the_fleet_runs() {
+        let before = told("prometheus: { url: 'http://127.0.0.1:9090', query: a }");
+        for source in [
+            "prometheus: { url: 'http://127.0.0.1:9090', query: b }",
+            "prometheus: { url: 'http://127.0.0.1:9091', query: a }",
+            "prometheus: { url: 'http://127.0.0.1:9090', query: a, every: 20s }",
+        ] {
+            let after = told(source);
+            assert!(after.measures_otherwise(&before), "{source}");
+            check(&after, &before).unwrap();
+        }
+        assert!(!before.measures_otherwise(&before.clone()));
+    }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::instance::{Instance, get, wait_until};
+use super::instance::{Instance, configuration, get, wait_until};
 use crate::queries::{Monitor, Say};
 
 fn fleet(monitor: &Monitor, replicas: &str, queries: &str, scaling: &str) -> String {
@@ -65,4 +65,22 @@ fn the_terms_of_ones_own_size_the_fleet_by_the_rule() {
         || shown(&instance)["replicas"]["desired"] == 3,
         "three replicas",
     );
+}
+
+#[test]
+fn a_changed_query_is_asked_at_once_and_no_number_of_the_former_one_counts() {
+    let numbers = vec![("rate", "3000"), ("queue", "61.5")];
+    let monitor = Monitor::start(Say::Numbers(numbers));
+    let of = |query: &str, target: &str| fleet(&monitor, "min: 0, max: 20", query, target);
+    let instance = Instance::start(&[of("query: rate", "target: 1000")]);
+    let desired = |wanted: u64| {
+        wait_until(
+            || shown(&instance)["replicas"]["desired"] == wanted,
+            &format!("{wanted} replicas"),
+        );
+    };
+    desired(3);
+    // 3000 by the new target would be 20 replicas, for a down window.
+    instance.rewrite(&configuration(&[of("query: queue", "target: 10")]));
+    desired(7);
 }

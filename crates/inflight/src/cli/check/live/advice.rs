@@ -1,8 +1,6 @@
 //! What others' own configurations say that makes their numbers late or few: asked of Envoy's
 //! admin interface and of Prometheus. What is not answered is no advice: the sources say why.
 
-use std::fmt::Write as _;
-
 use serde::Deserialize;
 
 use crate::cli::AdminAddress;
@@ -10,6 +8,7 @@ use crate::cli::client;
 use crate::config::{
     EnvoySettings, FleetConfig, MeasuredSettings, PageUrl, PrometheusSettings, Queries, query_spans,
 };
+use crate::sources::{query_number, query_target};
 
 /// Samples in a window from which a rate is steady.
 const SAMPLES: f64 = 4.0;
@@ -84,22 +83,6 @@ fn of_cluster(cluster: &Cluster) -> Option<String> {
     })
 }
 
-/// The answer of a query that has one row, as far as it is used.
-#[derive(Debug, Deserialize)]
-struct Answer {
-    data: Rows,
-}
-
-#[derive(Debug, Deserialize)]
-struct Rows {
-    result: Vec<Row>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Row {
-    value: (f64, String),
-}
-
 async fn of_prometheus(prometheus: &PrometheusSettings) -> Vec<String> {
     let Some(api) = address(&prometheus.url) else {
         return Vec::new();
@@ -118,12 +101,10 @@ async fn of_prometheus(prometheus: &PrometheusSettings) -> Vec<String> {
     let mut said = Vec::new();
     for span in spans {
         let question = format!("min(count_over_time({span}))");
-        let prefix = prometheus.url.path.trim_end_matches('/');
-        let path = format!("{prefix}/api/v1/query?query={}", percent(&question));
-        let answer = client::get(&api, &path).await.ok();
-        let answer = answer.and_then(|text| serde_json::from_str::<Answer>(&text).ok());
-        let samples = answer.and_then(|answer| answer.data.result.first()?.value.1.parse().ok());
-        if let Some(samples) = samples.filter(|samples: &f64| *samples < SAMPLES) {
+        let target = query_target(&prometheus.url.path, &question);
+        let answer = client::get(&api, &target).await.ok();
+        let samples = answer.and_then(|text| query_number(&text));
+        if let Some(samples) = samples.filter(|samples| *samples < SAMPLES) {
             said.push(format!(
                 "{span} holds {samples} samples: a rate is steady from {SAMPLES} on; a longer \
                  span, or a shorter `scrape_interval`"
@@ -135,19 +116,6 @@ async fn of_prometheus(prometheus: &PrometheusSettings) -> Vec<String> {
 
 fn address(page: &PageUrl) -> Option<AdminAddress> {
     format!("http://{}", page.authority).parse().ok()
-}
-
-/// Writes a text as a part of a URL's query.
-fn percent(text: &str) -> String {
-    let mut out = String::new();
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() {
-            out.push(char::from(byte));
-        } else {
-            write!(out, "%{byte:02X}").ok();
-        }
-    }
-    out
 }
 
 #[cfg(test)]
@@ -171,10 +139,5 @@ mod tests {
         let seldom = r#","health_checks":[{"interval":"1s"}]"#;
         assert!(dump(seldom).unwrap().contains("no_traffic_interval"));
         assert!(dump("").unwrap().contains("no `health_checks`"));
-    }
-
-    #[test]
-    fn a_query_survives_the_way_in_a_url() {
-        assert_eq!(percent("a{b=\"c\"}[1m]"), "a%7Bb%3D%22c%22%7D%5B1m%5D");
     }
 }
