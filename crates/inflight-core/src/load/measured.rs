@@ -89,14 +89,16 @@ impl Measured {
     /// Takes what a proxy told at `at`; what is older than its latest reading changes nothing.
     pub fn on_proxy(&mut self, at: Timestamp, peer: PeerId, reading: &ProxyReading) {
         let by = self.by.proxies.unwrap_or(Estimator::LiveGauge);
-        self.proxies.on_reading(at, peer, reading, by);
+        self.proxies
+            .on_reading(at, peer, reading, by, self.by.patience);
     }
 
     /// Takes what a server told at `at`; what is older than its latest reading changes nothing.
     /// Tells whether it was one server: where several answer at one address in turn, counters fall
     /// again and again, and nothing can be made of them.
     pub fn on_server(&mut self, at: Timestamp, peer: PeerId, reading: &ServerReading) -> bool {
-        self.servers.on_reading(at, peer, reading)
+        self.servers
+            .on_reading(at, peer, reading, self.by.patience)
     }
 
     /// Returns how a peer stands.

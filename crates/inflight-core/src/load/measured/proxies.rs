@@ -110,9 +110,10 @@ impl Proxies {
         peer: PeerId,
         reading: &ProxyReading,
         by: Estimator,
+        patience: Patience,
     ) {
         if let Some(proxy) = self.rows.get_mut(&peer) {
-            proxy.read(at, reading, by);
+            proxy.read(at, reading, by, patience);
         }
     }
 
@@ -242,7 +243,7 @@ impl Proxies {
 }
 
 impl Proxy {
-    fn read(&mut self, at: Timestamp, reading: &ProxyReading, by: Estimator) {
+    fn read(&mut self, at: Timestamp, reading: &ProxyReading, by: Estimator, patience: Patience) {
         let read_at = self.flow.read_at();
         if read_at.is_some_and(|read_at| at <= read_at) {
             return;
@@ -255,7 +256,8 @@ impl Proxy {
                         grown(before.request_seconds, reading.request_seconds)
                     }
                     Estimator::LiveGauge | Estimator::Exact | Estimator::Query => {
-                        before.in_flight() * at.since(read_at).as_secs_f64()
+                        let after = Some(reading.in_flight());
+                        held_then(before.in_flight(), after, at.since(read_at), patience)
                     }
                 },
                 grown(before.arrivals, reading.arrivals),
@@ -280,6 +282,14 @@ impl ProxyReading {
     fn in_flight(&self) -> f64 {
         self.active + self.pending
     }
+}
+
+/// Returns what a level adds up to between two readings: that of before, as long as it is held, and
+/// then the one of after. An outage of hours is not all as it began.
+pub(super) fn held_then(before: f64, after: Option<f64>, gap: Duration, patience: Patience) -> f64 {
+    let held = gap.min(patience.stale);
+    let rest = gap.saturating_sub(held);
+    before * held.as_secs_f64() + after.unwrap_or(before) * rest.as_secs_f64()
 }
 
 /// Returns by how much a counter grew; one that fell started again from zero.

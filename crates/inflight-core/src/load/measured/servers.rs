@@ -1,10 +1,10 @@
 //! What servers tell: requests that they execute and that wait in them, memory that is in use.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use super::flow::Flow;
-use super::proxies::grown;
+use super::proxies::{grown, held_then};
 use super::{Patience, Told};
 use crate::load::freshness::{Estimator, Missing, Term};
 use crate::load::observation::Level;
@@ -78,6 +78,8 @@ struct Server {
     flow: Flow<3>,
     /// The latest counters, those included that the latest page did not have: they may come back.
     series: BTreeMap<u64, ServerSeries>,
+    /// Whether some were forgotten for others: one that is not there is then no new one.
+    has_forgotten: bool,
     /// How far waiting ran ahead of the total: both are read while one is written.
     ahead: f64,
     /// When its counters fell last.
@@ -119,6 +121,7 @@ impl Servers {
             latest: None,
             flow: Flow::new(),
             series: BTreeMap::new(),
+            has_forgotten: false,
             ahead: 0.0,
             falls: VecDeque::new(),
         });
@@ -138,13 +141,19 @@ impl Servers {
         at: Timestamp,
         peer: PeerId,
         reading: &ServerReading,
+        patience: Patience,
     ) -> bool {
         let Some(server) = self.rows.get_mut(&peer) else {
             return true;
         };
+        if server.flow.read_at().is_some_and(|read_at| at <= read_at) {
+            return true;
+        }
         let is_steady = server.is_steady(at, reading);
         if is_steady {
-            server.read(at, reading);
+            server.read(at, reading, patience);
+        } else {
+            server.set_base(reading);
         }
         is_steady
     }
@@ -184,15 +193,25 @@ impl Servers {
         }
         let shape = standings.shape(healthy);
         self.take(now, patience, shape);
+        let counted = self
+            .rows
+            .values()
+            .filter(|server| shape.counts(patience.standing(now, server.flow.read_at())));
+        let counted = counted.filter_map(|server| server.latest.as_ref());
         let level = |of: fn(&ServerReading) -> Option<f64>| {
-            let counted = self
-                .rows
-                .values()
-                .filter(|server| shape.counts(patience.standing(now, server.flow.read_at())));
-            let told = counted.filter_map(|server| of(server.latest.as_ref()?));
+            let told = counted.clone().filter_map(of);
             told.map(|value| value * shape.factor)
                 .reduce(|sum, value| sum + value)
         };
+        // The sum of those that tell is then the least there is.
+        let is_untold_by_some = |of: fn(&ServerReading) -> Option<f64>| {
+            let mut told = counted.clone().map(|reading| of(reading).is_some());
+            told.next()
+                .is_some_and(|first| told.any(|other| other != first))
+        };
+        let gauges: [fn(&ServerReading) -> Option<f64>; 3] =
+            [|told| told.executing, |told| told.queued, |told| told.filled];
+        let is_partial = shape.is_short || gauges.into_iter().any(is_untold_by_some);
         let tells = |of: fn(&ServerReading) -> Option<f64>| {
             let latest = self
                 .rows
@@ -233,7 +252,7 @@ impl Servers {
                 tells(|told| told.filled),
                 gauge.term(level(|told| told.filled)),
             ),
-            is_partial: shape.is_short,
+            is_partial,
         }
     }
 
@@ -314,18 +333,17 @@ impl Server {
         !is_unsteady
     }
 
-    fn read(&mut self, at: Timestamp, reading: &ServerReading) {
+    fn read(&mut self, at: Timestamp, reading: &ServerReading, patience: Patience) {
         let read_at = self.flow.read_at();
-        if read_at.is_some_and(|read_at| at <= read_at) {
-            return;
-        }
-        let seconds = read_at.map_or(0.0, |read_at| at.since(read_at).as_secs_f64());
+        let gap = read_at.map_or(Duration::ZERO, |read_at| at.since(read_at));
         let (executed, completed) = self.count(&reading.series, read_at.is_some());
-        let before = self.latest.as_ref();
-        let gauge = |of: fn(&ServerReading) -> Option<f64>| before.and_then(of);
+        let gauge = |of: fn(&ServerReading) -> Option<f64>| {
+            let before = of(self.latest.as_ref()?)?;
+            Some(held_then(before, of(reading), gap, patience))
+        };
         let growth = [
-            gauge(|told| told.executing).map_or(executed, |level| level * seconds),
-            gauge(|told| told.queued).unwrap_or(0.0) * seconds,
+            gauge(|told| told.executing).unwrap_or(executed),
+            gauge(|told| told.queued).unwrap_or(0.0),
             completed,
         ];
         self.flow.read(at, growth);
@@ -335,14 +353,23 @@ impl Server {
         });
     }
 
+    /// Takes the counters to count from, without what they grew by: whether they fall is judged by
+    /// the latest, and not by those of before all of it.
+    fn set_base(&mut self, reading: &ServerReading) {
+        self.count(&reading.series, true);
+        self.ahead = 0.0;
+    }
+
     /// Takes the counters, and returns by how many seconds of executing and by how many requests
-    /// they grew. One that was not there before began at zero since, unless nothing was read.
+    /// they grew. One that was not there before began at zero since, unless nothing was read, or it
+    /// may have been forgotten.
     fn count(&mut self, series: &[(u64, ServerSeries)], was_read: bool) -> (f64, f64) {
+        self.make_room(series);
         let (mut executed, mut completed) = (self.ahead, 0.0);
         for &(id, after) in series {
             let before = match self.series.get(&id) {
                 Some(before) => *before,
-                None if was_read => ServerSeries::default(),
+                None if was_read && !self.has_forgotten => ServerSeries::default(),
                 None => after,
             };
             executed += grown(before.total_seconds, after.total_seconds);
@@ -354,6 +381,17 @@ impl Server {
         }
         self.ahead = executed.min(0.0);
         (executed.max(0.0), completed)
+    }
+
+    /// Forgets the counters that are not there now, where there is no place for all.
+    fn make_room(&mut self, series: &[(u64, ServerSeries)]) {
+        let is_new = |(id, _): &&(u64, ServerSeries)| !self.series.contains_key(id);
+        if self.series.len() + series.iter().filter(is_new).count() <= SERIES_MAX {
+            return;
+        }
+        let ids: BTreeSet<u64> = series.iter().map(|&(id, _)| id).collect();
+        self.series.retain(|id, _| ids.contains(id));
+        self.has_forgotten = true;
     }
 
     fn hold(&mut self, at: Timestamp) {

@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -474,4 +476,101 @@ fn b27_several_servers_behind_one_address_are_found_out_and_not_read() {
     let view = joined.peer(at(40.0), SERVER).unwrap();
     assert_eq!(view.standing, Standing::Lost);
     assert!(joined.observe(at(40.0)).is_partial);
+}
+
+#[test]
+fn a_server_whose_counters_fell_again_and_again_is_read_once_they_rose_for_a_minute() {
+    let mut joined = joined(1, 1);
+    let mut seconds = BTreeMap::new();
+    for second in 0..=120 {
+        let now = f64::from(second);
+        // Starts again at 10, 20 and 30 s, each time with less, and then runs on.
+        let base = [1e6, 1e5, 1e4, 0.0][usize::try_from(second / 10).unwrap().min(3)];
+        joined.on_proxy(at(now), PROXY, &proxy(1.0, 1));
+        let is_one = joined.on_server(at(now), SERVER, &server(base + now));
+        assert_eq!(is_one, !(30..70).contains(&second), "at {second}");
+        let integral = joined.observe(at(now)).models[0].executing.integral;
+        seconds.insert(second, integral.known());
+    }
+    let grown = seconds[&120].unwrap() - seconds[&71].unwrap();
+    close(grown, 49.0);
+}
+
+#[test]
+fn counters_beyond_those_that_are_kept_are_not_counted_whole_at_each_reading() {
+    let mut joined = joined(1, 1);
+    let most = u64::try_from(SERIES_MAX).unwrap();
+    // A server at the bound that unloads one model for another, and takes that back.
+    for (second, first) in (0..).map(f64::from).zip([0, 1, 1, 0]) {
+        let series = ServerSeries {
+            total_seconds: 1000.0 + second,
+            ..ServerSeries::default()
+        };
+        let reading = ServerReading {
+            series: (first..first + most).map(|id| (id, series)).collect(),
+            ..ServerReading::default()
+        };
+        joined.on_proxy(at(second), PROXY, &proxy(1.0, 1));
+        joined.on_server(at(second), SERVER, &reading);
+        joined.observe(at(second));
+    }
+    let integral = joined.observe(at(3.0)).models[0].executing.integral;
+    let kept = f64::from(u32::try_from(SERIES_MAX).unwrap());
+    close(value(integral), 3.0 * kept - 2.0);
+}
+
+#[test]
+fn a_gauge_that_only_some_servers_tell_is_the_least_there_is() {
+    let told = |queued, filled| ServerReading {
+        executing: Some(4.0),
+        queued,
+        filled,
+        series: Vec::new(),
+    };
+    let (full, none) = (told(Some(6.0), Some(0.9)), told(None, None));
+    for (others, is_partial) in [
+        (full.clone(), false),
+        (told(None, Some(0.9)), true),
+        (told(Some(6.0), None), true),
+    ] {
+        let mut alone = by(None, Estimator::LiveGauge);
+        for (peer, reading) in [(SERVER, &full), (PeerId(11), &others)] {
+            alone.add_server(peer);
+            alone.on_server(at(0.0), peer, reading);
+        }
+        let observation = alone.observe(at(0.0));
+        assert_eq!(observation.is_partial, is_partial, "{others:?}");
+        assert!(value(observation.models[0].in_flight.now).get() >= 14.0);
+    }
+    // What none of them tells is not offered, and nothing is missing.
+    let mut alone = by(None, Estimator::LiveGauge);
+    alone.add_server(SERVER);
+    alone.on_server(at(0.0), SERVER, &none);
+    let observation = alone.observe(at(0.0));
+    assert!(!observation.is_partial && observation.filled.known().is_none());
+}
+
+#[test]
+fn a_level_of_before_an_outage_does_not_fill_all_of_it() {
+    let mut proxied = joined(1, 0);
+    let mut alone = by(None, Estimator::LiveGauge);
+    alone.add_server(SERVER);
+    for (second, level) in [(0.0, 100.0), (1_000.0, 1.0)] {
+        proxied.on_proxy(at(second), PROXY, &proxy(level, 1));
+        let reading = ServerReading {
+            executing: Some(level),
+            queued: Some(level),
+            ..ServerReading::default()
+        };
+        alone.on_server(at(second), SERVER, &reading);
+        proxied.observe(at(second));
+        alone.observe(at(second));
+    }
+    // As long as it is held, the level of before; then the one that was found.
+    let seconds = 100.0 * 30.0 + 970.0;
+    let load = |mut measured: Measured| measured.observe(at(1_000.0)).models[0].clone();
+    close(value(load(proxied).in_flight.integral), seconds);
+    let load = load(alone);
+    close(value(load.executing.integral), seconds);
+    close(value(load.queued.integral), seconds);
 }
