@@ -11,12 +11,16 @@ use inflight_core::admission::{
     AdmissionConfig, AdmissionScope, Arrival, Gate, GateConfig, ModelConfig, Outcome, PastGate,
     QueueBounds, When,
 };
-use inflight_core::load::ReplicaState;
+use inflight_core::load::{
+    Estimator, Level, Missing, ModelLoad, Observation, ReplicaState, ReplicaView, Term,
+};
 use inflight_core::scaling::{
     Bounds, ConcurrencyConfig, OccupancyConfig, PastScaler, Policy, Scaler, ScalingConfig,
     StaffingConfig,
 };
-use inflight_core::{Bytes, ModelIndex, ReplicaId, Replicas, SessionKey, Slots, Timestamp};
+use inflight_core::{
+    Bytes, ModelIndex, Occupancy, ReplicaId, Replicas, SessionKey, Slots, Timestamp,
+};
 
 const REPLICAS: u64 = 4;
 
@@ -102,6 +106,105 @@ fn a_restored_scaler_decides_as_the_one_it_was_made_of() {
         let expected = drive(&mut first, &mut old, 200_000, 400_000);
         assert_eq!(drive(&mut second, &mut new, 200_000, 400_000), expected);
     }
+}
+
+/// A fleet that is measured from outside.
+#[derive(Clone, Copy, Debug)]
+struct Outside {
+    /// Whether levels are means that a query gave.
+    by: Estimator,
+    /// When a part of the load cannot be seen.
+    partial: (u64, u64),
+    /// When levels are not read.
+    unread: (u64, u64),
+    /// From when it is known how many replicas are ready.
+    known_from: u64,
+}
+
+fn seen(second: u64, outside: Outside) -> Observation {
+    let is_within = |(from, to): (u64, u64)| (from..to).contains(&second);
+    let level = Level {
+        now: Term::Known {
+            value: Occupancy::new(if second < 20 { 3.0 } else { 1.0 }).unwrap(),
+            age: Duration::ZERO,
+            estimator: outside.by,
+        },
+        integral: Term::Unknown(Missing::NotOffered),
+    };
+    let level = if is_within(outside.unread) {
+        Level::NOT_OFFERED
+    } else {
+        level
+    };
+    let unknown = Term::Unknown(Missing::NotOffered);
+    let ready = if second >= outside.known_from {
+        Term::exact(Replicas::new(6))
+    } else {
+        Term::Unknown(Missing::NeverRead)
+    };
+    Observation {
+        replicas: ReplicaView::Ready(ready),
+        models: vec![ModelLoad {
+            in_flight: level,
+            executing: level,
+            queued: level,
+            arrivals: unknown,
+            completions: unknown,
+            service_seconds: unknown,
+            in_flight_max: Term::Unknown(Missing::NotOffered),
+        }],
+        peak_seconds: unknown,
+        started: Vec::new(),
+        metric: unknown,
+        filled: unknown,
+        is_partial: is_within(outside.partial),
+        is_called: false,
+    }
+}
+
+#[test]
+fn a_restored_scaler_knows_what_was_partial_a_mean_or_not_found_yet() {
+    let plain = Outside {
+        by: Estimator::LiveGauge,
+        partial: (0, 0),
+        unread: (0, 0),
+        known_from: 0,
+    };
+    let fleets = [
+        plain,
+        Outside {
+            by: Estimator::Query,
+            unread: (40, 50),
+            ..plain
+        },
+        Outside {
+            partial: (20, 38),
+            ..plain
+        },
+        Outside {
+            known_from: 50,
+            ..plain
+        },
+    ];
+    let policy = Policy::Occupancy(OccupancyConfig::new(2.0, Duration::from_secs(60)).unwrap());
+    let step = |scaler: &mut Scaler, second: u64, outside: Outside| {
+        scaler.observe(ms(second * 1000), &seen(second, outside));
+        let decision = scaler.decide(ms(second * 1000));
+        format!("{second} {} {}", decision.desired, decision.reason)
+    };
+    let differs = |outside: &Outside| {
+        let mut old = scaler(policy.clone(), ms(0));
+        for second in (0..40).step_by(2) {
+            step(&mut old, second, *outside);
+        }
+        let mut new = scaler(policy.clone(), ms(40_000));
+        new.restore(ms(40_000), &old.export());
+        (40..300)
+            .step_by(2)
+            .any(|second| step(&mut old, second, *outside) != step(&mut new, second, *outside))
+    };
+    let differing: Vec<_> = fleets.into_iter().filter(differs).collect();
+    assert!(differing.is_empty(), "{differing:?}");
 }
 
 #[test]

@@ -97,8 +97,7 @@ impl Measured {
     /// Tells whether it was one server: where several answer at one address in turn, counters fall
     /// again and again, and nothing can be made of them.
     pub fn on_server(&mut self, at: Timestamp, peer: PeerId, reading: &ServerReading) -> bool {
-        self.servers
-            .on_reading(at, peer, reading, self.by.patience)
+        self.servers.on_reading(at, peer, reading, self.by.patience)
     }
 
     /// Returns how a peer stands.

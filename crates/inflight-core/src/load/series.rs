@@ -49,6 +49,8 @@ pub struct PastSeries {
     pub cumulative: Option<f64>,
     /// The level at the newest point.
     pub level: Option<f64>,
+    /// Whether levels are means of the time before them.
+    pub is_of_means: bool,
     /// Why the latest reading was missing, if it was.
     pub missing: Option<Missing>,
 }
@@ -76,6 +78,7 @@ impl Series {
             points: export(&self.points),
             cumulative: self.cumulative,
             level: self.level,
+            is_of_means: self.is_of_means,
             missing: None,
         }
     }
@@ -86,6 +89,7 @@ impl Series {
         self.points = restore(now, &past.points);
         self.cumulative = past.cumulative.filter(is_number);
         self.level = past.level.filter(is_number);
+        self.is_of_means = past.is_of_means;
     }
 
     /// Changes how far back the series reaches.

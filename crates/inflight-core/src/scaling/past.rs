@@ -32,6 +32,8 @@ pub struct PastScaler {
     pub started: Timestamp,
     /// How large the fleet was found.
     pub found: Replicas,
+    /// Whether nobody knew yet how large it was.
+    pub is_to_be_found: bool,
     /// The last answer, before the lost were added.
     pub settled: Replicas,
     /// The last answer.
@@ -60,6 +62,7 @@ impl Scaler {
             unknown_since: self.unknown_since,
             started: self.started,
             found: self.found,
+            is_to_be_found: !self.has_found,
             settled: self.settled,
             desired: self.desired,
             held: self.held,
@@ -85,7 +88,7 @@ impl Scaler {
         self.unknown_since = past.unknown_since.map(|at| at.min(now));
         self.started = past.started.min(now);
         self.found = past.found;
-        self.has_found = true;
+        self.has_found = !past.is_to_be_found;
         self.settled = past.settled;
         self.desired = past.desired;
         self.held = past.held;

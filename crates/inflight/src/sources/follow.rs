@@ -15,7 +15,7 @@ use tokio::net::lookup_host;
 use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use super::fetch::{Client, FetchConfig};
 use crate::config::PagesSettings;
@@ -60,6 +60,8 @@ pub(super) struct Follow<R, N> {
     new_reader: N,
     tasks: JoinSet<()>,
     resolved: BTreeMap<SocketAddr, (PeerId, AbortHandle)>,
+    /// Stands for the addresses that are too many.
+    beyond: Option<PeerId>,
     reader: std::marker::PhantomData<fn() -> R>,
 }
 
@@ -71,6 +73,7 @@ impl<R: Reader, N: Fn(&str) -> (R, String)> Follow<R, N> {
             new_reader,
             tasks: JoinSet::new(),
             resolved: BTreeMap::new(),
+            beyond: None,
             reader: std::marker::PhantomData,
         }
     }
@@ -125,8 +128,10 @@ impl<R: Reader, N: Fn(&str) -> (R, String)> Follow<R, N> {
                 most,
                 "too many addresses by that name"
             );
-            found.truncate(most);
         }
+        self.stand_for(name, found.len().saturating_sub(most));
+        found.truncate(most);
+        self.reap();
         let gone: Vec<_> = self
             .resolved
             .extract_if(.., |address, _| !found.contains(address))
@@ -143,6 +148,43 @@ impl<R: Reader, N: Fn(&str) -> (R, String)> Follow<R, N> {
                 && let Some(followed) = self.follow(&address.to_string(), path)
             {
                 self.resolved.insert(address, followed);
+            }
+        }
+    }
+
+    /// Lets a peer that is never read stand for addresses that nobody asks: without them what is
+    /// read is the least there is.
+    fn stand_for(&mut self, name: &str, count: usize) {
+        let Some(peers) = self.fleet.peers() else {
+            return;
+        };
+        if count == 0 {
+            if let Some(peer) = self.beyond.take() {
+                peers.remove(peer);
+            }
+        } else if self.beyond.is_none() {
+            let address = format!("{name} (too many addresses)");
+            self.beyond = Some(peers.add(self.asked.kind, &address));
+        }
+    }
+
+    /// Forgets the systems whose task ended, so that they are asked anew. None ends by itself.
+    fn reap(&mut self) {
+        let fleet = self.fleet.name();
+        while let Some(ended) = self.tasks.try_join_next() {
+            if let Err(error) = ended
+                && error.is_panic()
+            {
+                error!(fleet, %error, "the task of a peer failed");
+            }
+        }
+        let ended = self
+            .resolved
+            .extract_if(.., |_, (_, task)| task.is_finished());
+        for (address, (peer, _)) in ended {
+            info!(fleet, %address, "is asked anew");
+            if let Some(peers) = self.fleet.peers() {
+                peers.remove(peer);
             }
         }
     }
@@ -238,7 +280,105 @@ fn pause(every: Duration, failures: u32) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use inflight_core::admission::{
+        AdmissionConfig, AdmissionScope, Gate, GateConfig, ModelConfig, QueueBounds, When,
+    };
+    use inflight_core::load::{InstanceId, Standing};
+    use inflight_core::{Bytes, Replicas, Slots};
+
     use super::*;
+    use crate::clock::Clock;
+    use crate::fleet::{Board, Peers};
+
+    fn fleet() -> Arc<Fleet> {
+        let clock = Clock::start();
+        let gate = GateConfig {
+            models: vec![ModelConfig { slots: Slots::ONE }],
+            queue: QueueBounds {
+                requests: 1,
+                bytes: Bytes(1),
+                wait: Duration::from_secs(30),
+                cold_wait: Duration::from_secs(300),
+            },
+            admission: AdmissionConfig {
+                threshold: 3.0,
+                reopen: 2.4,
+                when: When::AtMax,
+                scope: AdmissionScope::NewSessions,
+                sessions_max: 100,
+                session_idle: Duration::from_secs(60),
+            },
+            bucket: Duration::from_millis(100),
+        };
+        let gate = Gate::new(gate, clock.now());
+        let board = Board::new("staffing", 1, Replicas::ZERO, Replicas::ONE);
+        let peers = Peers::new(InstanceId(1), 1);
+        Fleet::with_sources("f", clock, gate, board, false, Some(peers), None)
+    }
+
+    /// Fails in a way that no reader should.
+    struct Faulty;
+
+    impl Reader for Faulty {
+        async fn read(&mut self, _: &mut Client, _: &Fleet, _: PeerId) -> Result<(), String> {
+            panic!("a fault in a reader")
+        }
+    }
+
+    fn follow(fleet: &Arc<Fleet>) -> Follow<Faulty, fn(&str) -> (Faulty, String)> {
+        let asked = Asked {
+            kind: PeerKind::Instance,
+            pages: PagesSettings {
+                listed: Vec::new(),
+                dns: None,
+            },
+            most: 2,
+            every: Duration::from_secs(1),
+            timeout: Duration::from_secs(1),
+            is_marked: false,
+        };
+        Follow::new(Arc::clone(fleet), asked, |path| (Faulty, path.to_owned()))
+    }
+
+    fn addresses(count: u8) -> Vec<SocketAddr> {
+        let address = |last| SocketAddr::from(([127, 0, 0, last], 1));
+        (1..=count).map(address).collect()
+    }
+
+    #[tokio::test]
+    async fn addresses_beyond_the_most_are_a_peer_that_is_never_read() {
+        let fleet = fleet();
+        let mut follow = follow(&fleet);
+        let rows = || fleet.peers().unwrap().rows(fleet.clock().now());
+        for (found, beyond) in [(2, 0), (3, 1), (4, 1), (2, 0)] {
+            follow.on_resolved("name:1", "/", addresses(found));
+            let stands = |row: &&crate::fleet::PeerRow| row.address.starts_with("name:1");
+            let rows = rows();
+            assert_eq!(rows.len(), 2 + beyond, "{found}: {rows:?}");
+            let standing: Vec<_> = rows.iter().filter(stands).collect();
+            assert_eq!(standing.len(), beyond, "{found}: {rows:?}");
+            assert!(
+                standing
+                    .iter()
+                    .all(|row| row.view.standing == Standing::Lost)
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn a_peer_whose_task_failed_is_asked_anew() {
+        let fleet = fleet();
+        let mut follow = follow(&fleet);
+        follow.on_resolved("name:1", "/", addresses(1));
+        let (before, task) = follow.resolved.values().next().cloned().unwrap();
+        while !task.is_finished() {
+            tokio::task::yield_now().await;
+        }
+        follow.on_resolved("name:1", "/", addresses(1));
+        let (after, _) = follow.resolved.values().next().cloned().unwrap();
+        assert_ne!(before, after);
+        assert_eq!(fleet.peers().unwrap().rows(fleet.clock().now()).len(), 1);
+    }
 
     #[test]
     fn the_pause_grows_with_failures_within_a_bound() {

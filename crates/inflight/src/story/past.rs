@@ -48,6 +48,7 @@ pub struct KnownScaler {
     ready: Series,
     peak: Series,
     filled: Series,
+    partial_at: Option<u64>,
     start_delay_nanos: Vec<u64>,
     busy_at: u64,
     targets: Vec<(u64, u32)>,
@@ -56,6 +57,7 @@ pub struct KnownScaler {
     unknown_since: Option<u64>,
     started: u64,
     found: u32,
+    is_to_be_found: bool,
     settled: u32,
     desired: u32,
     held: Option<KnownHold>,
@@ -77,6 +79,8 @@ struct Series {
     points: Vec<Point>,
     cumulative: Option<f64>,
     level: Option<f64>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    is_of_means: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     missing: Option<(Missing, Option<u64>)>,
 }
@@ -139,6 +143,7 @@ impl From<&PastScaler> for KnownScaler {
             ready: Series::from(&past.load.ready),
             peak: Series::from(&past.load.peak),
             filled: Series::from(&past.load.filled),
+            partial_at: past.load.partial_at.map(Timestamp::as_nanos),
             start_delay_nanos: past.start_delays.iter().copied().map(nanos).collect(),
             busy_at: past.busy_at.as_nanos(),
             targets: past.targets.iter().map(size).collect(),
@@ -149,6 +154,7 @@ impl From<&PastScaler> for KnownScaler {
             unknown_since: past.unknown_since.map(Timestamp::as_nanos),
             started: past.started.as_nanos(),
             found: past.found.get(),
+            is_to_be_found: past.is_to_be_found,
             settled: past.settled.get(),
             desired: past.desired.get(),
             held: past.held.map(|held| KnownHold {
@@ -175,6 +181,7 @@ impl From<KnownScaler> for PastScaler {
                 ready: known.ready.into(),
                 peak: known.peak.into(),
                 filled: known.filled.into(),
+                partial_at: known.partial_at.map(Timestamp::from_nanos),
             },
             start_delays: delays.map(Duration::from_nanos).collect(),
             busy_at: Timestamp::from_nanos(known.busy_at),
@@ -186,6 +193,7 @@ impl From<KnownScaler> for PastScaler {
             unknown_since: known.unknown_since.map(Timestamp::from_nanos),
             started: Timestamp::from_nanos(known.started),
             found: Replicas::new(known.found),
+            is_to_be_found: known.is_to_be_found,
             settled: Replicas::new(known.settled),
             desired: Replicas::new(known.desired),
             held: known.held.map(|held| Held {
@@ -205,6 +213,7 @@ impl From<&PastSeries> for Series {
             points: past.points.iter().map(point_to).collect(),
             cumulative: past.cumulative,
             level: past.level,
+            is_of_means: past.is_of_means,
             missing: past.missing.map(missing_to),
         }
     }
@@ -216,6 +225,7 @@ impl From<Series> for PastSeries {
             points: series.points.into_iter().map(point_from).collect(),
             cumulative: series.cumulative,
             level: series.level,
+            is_of_means: series.is_of_means,
             missing: (series.missing).map(|(missing, age)| missing_of(missing, age)),
         }
     }

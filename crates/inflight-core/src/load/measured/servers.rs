@@ -209,8 +209,11 @@ impl Servers {
             told.next()
                 .is_some_and(|first| told.any(|other| other != first))
         };
-        let gauges: [fn(&ServerReading) -> Option<f64>; 3] =
-            [|told| told.executing, |told| told.queued, |told| told.filled];
+        let gauges: [fn(&ServerReading) -> Option<f64>; 3] = [
+            |told| told.executing,
+            |told| told.queued,
+            |told| told.filled,
+        ];
         let is_partial = shape.is_short || gauges.into_iter().any(is_untold_by_some);
         let tells = |of: fn(&ServerReading) -> Option<f64>| {
             let latest = self

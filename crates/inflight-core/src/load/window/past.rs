@@ -18,6 +18,8 @@ pub struct PastLoad {
     pub peak: PastSeries,
     /// Memory in use, integrated.
     pub filled: PastSeries,
+    /// When a part of the load was last missing.
+    pub partial_at: Option<Timestamp>,
 }
 
 /// What was observed of one model.
@@ -63,6 +65,7 @@ impl History {
             ready: self.ready.export(),
             peak: self.peak.export(),
             filled: self.filled.export(),
+            partial_at: self.partial_at,
         }
     }
 
@@ -95,6 +98,7 @@ impl History {
         self.ready.restore(now, &past.ready);
         self.peak.restore(now, &past.peak);
         self.filled.restore(now, &past.filled);
+        self.partial_at = past.partial_at.map(|at| at.min(now));
     }
 }
 

@@ -34,14 +34,18 @@ fn series() -> impl Strategy<Value = PastSeries> {
         vec((time(), number()), 0..5),
         option::of(number()),
         option::of(number()),
+        any::<bool>(),
         option::of(missing()),
     );
-    parts.prop_map(|(points, cumulative, level, missing)| PastSeries {
-        points,
-        cumulative,
-        level,
-        missing,
-    })
+    parts.prop_map(
+        |(points, cumulative, level, is_of_means, missing)| PastSeries {
+            points,
+            cumulative,
+            level,
+            is_of_means,
+            missing,
+        },
+    )
 }
 
 fn integral() -> impl Strategy<Value = PastIntegral> {
@@ -135,12 +139,15 @@ fn gate() -> impl Strategy<Value = PastGate> {
 fn scaler() -> impl Strategy<Value = PastScaler> {
     let size = || any::<u32>().prop_map(Replicas::new);
     let sizes = move || vec((time(), size()), 0..4);
-    let series = (series(), series(), series());
-    let load = (vec(model(), 2), series).prop_map(|(models, (ready, peak, filled))| PastLoad {
-        models,
-        ready,
-        peak,
-        filled,
+    let series = (series(), series(), series(), option::of(time()));
+    let load = (vec(model(), 2), series).prop_map(|(models, (ready, peak, filled, partial_at))| {
+        PastLoad {
+            models,
+            ready,
+            peak,
+            filled,
+            partial_at,
+        }
     });
     let span = || any::<u64>().prop_map(Duration::from_nanos);
     let returns = vec((time(), span()), 0..4);
@@ -148,7 +155,7 @@ fn scaler() -> impl Strategy<Value = PastScaler> {
     let parts = (
         (load, delays, sizes(), returns, sizes()),
         (time(), time(), option::of(time())),
-        [size(), size(), size()],
+        ([size(), size(), size()], any::<bool>()),
         option::of((option::of(size()), time())),
         (
             option::of((time(), size())),
@@ -160,7 +167,7 @@ fn scaler() -> impl Strategy<Value = PastScaler> {
         |((load, start_delays, targets, returns, sizes), times, size, held, growth)| {
             let (busy_at, started, unknown_since) = times;
             let (burst, stalled_since, ready) = growth;
-            let [found, settled, desired] = size;
+            let ([found, settled, desired], is_to_be_found) = size;
             PastScaler {
                 load,
                 start_delays,
@@ -171,6 +178,7 @@ fn scaler() -> impl Strategy<Value = PastScaler> {
                 unknown_since,
                 started,
                 found,
+                is_to_be_found,
                 settled,
                 desired,
                 held: held.map(|(size, until)| Held {
