@@ -471,10 +471,8 @@ impl Scaler {
         limits: &mut Vec<Limit>,
     ) -> Replicas {
         let window = self.down_window();
-        if self
-            .stabilization
-            .is_stale(now, window.max(self.config.freshness))
-        {
+        let unattended = window.max(self.config.freshness);
+        if !window.is_zero() && self.stabilization.is_stale(now, unattended) {
             // Nobody decided for a whole window, as when this machine slept: what was needed
             // meanwhile is not known, so the size counts as needed until a moment ago.
             self.stabilization.push(now, self.settled, window);

@@ -509,7 +509,10 @@ async fn send_on(fleet: Arc<Fleet>, gateway: SocketAddr) {
     };
     let successor = SocketAddr::new(ip, gateway.port());
     loop {
-        fleet.send_on(successor);
+        // Before, we might accept what we send.
+        if fleet.board().open_doors == 0 {
+            fleet.send_on(successor);
+        }
         sleep(SENT_ON_EVERY).await;
     }
 }

@@ -25,6 +25,8 @@ pub struct Board {
     pub policy: &'static str,
     /// Whether the fleet's gateway accepts connections; a fleet without a gateway sets it too.
     pub is_listening: bool,
+    /// Gateways of the fleet that accept: another while one with an earlier address closes.
+    pub open_doors: u32,
     /// The names of the models, in the order of the configuration.
     pub models: Vec<String>,
     /// Slots of one replica, of the first model.
@@ -72,6 +74,7 @@ impl Board {
         Self {
             policy,
             is_listening: false,
+            open_doors: 0,
             models: Vec::new(),
             slots,
             min,

@@ -56,6 +56,7 @@ pub(super) async fn serve(
     let mut sweep = interval(SWEEP_EVERY);
     sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut serial = 0;
+    shared.fleet.board().open_doors += 1;
     loop {
         let has_room = connections.len() < shared.config.limits.connections;
         tokio::select! {
@@ -88,6 +89,7 @@ pub(super) async fn serve(
             draining.clone(),
         ));
     }
+    shared.fleet.board().open_doors -= 1;
     let finish = async {
         while let Some(ended) = connections.join_next().await {
             note_panic(ended);
