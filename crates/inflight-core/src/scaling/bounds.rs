@@ -123,6 +123,12 @@ impl Sizes {
             Some((at, latest)) if earlier && now.since(*at) < step => *latest = size,
             Some(_) | None => self.changes.push_back((now, size)),
         }
+        // A change that was taken back within a step is none.
+        if let [.., (_, before), (_, latest)] = self.changes.make_contiguous()
+            && before == latest
+        {
+            self.changes.pop_back();
+        }
         // One change at or before the memory's start stays: it says the size at the start.
         while self
             .changes
