@@ -274,3 +274,24 @@ fn what_differs(
     let names: Vec<&str> = differing.map(|(name, _)| *name).collect();
     format!("differs in {}", names.join(", "))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_fleet_that_is_left_out_nothing_is_reported() {
+        let line = r#"{"v":2,"run":1,"time":"t","at":1,"fleet":"hello","kind":"config","config":{
+            "policy":{"name":"metric","target":1.0,"value":false},"min":1,"max":9,
+            "down_window":null,"tolerance":0.0,"step_up":null,"step_down":null,"idle_grace":0,
+            "unknown_hold":0,"unknown_fallback":null,"freshness":0,"slots":[4]}}"#;
+        let place = Place {
+            file: "journal.jsonl".into(),
+            line: 1,
+        };
+        let mut replay = Replay::new(By::Other(BTreeMap::new()));
+        let line = serde_json::from_str(line).unwrap();
+        assert!(replay.take(&place, &line).unwrap().is_some());
+        assert_eq!(report(&replay, Some("other.yaml")), "");
+    }
+}

@@ -3,6 +3,7 @@
 mod configuration;
 pub(crate) mod instance;
 mod measured;
+mod queried;
 mod replay;
 mod restart;
 mod two_gateways;
