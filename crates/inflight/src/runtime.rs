@@ -505,7 +505,7 @@ async fn send_on(fleet: Arc<Fleet>, gateway: SocketAddr) {
     let ip = match gateway.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
-        ip => ip,
+        IpAddr::V4(_) | IpAddr::V6(_) => gateway.ip(),
     };
     let successor = SocketAddr::new(ip, gateway.port());
     loop {

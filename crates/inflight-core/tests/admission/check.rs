@@ -523,7 +523,11 @@ proptest! {
                             RefusalReason::LoadUnknown => prop_assert!(!lets_in && before.is_blind),
                             RefusalReason::NoReplica => prop_assert_eq!(places.len(), 3),
                             RefusalReason::ColdWaitExpired => prop_assert!(ready.is_none_or(|r| r == 0)),
-                            other => prop_assert!(false, "{:?}", other),
+                            RefusalReason::QueueFull
+                            | RefusalReason::QueueBytes
+                            | RefusalReason::WaitExpired
+                            | RefusalReason::DeadlineExpired
+                            | RefusalReason::Stopping => prop_assert!(false, "{:?}", refusal.reason),
                         }
                     }
                 }

@@ -33,7 +33,7 @@ pub(super) struct Number {
 /// What is asked for it.
 pub(super) enum Queries {
     /// The rule, and what it is made of.
-    Rule(Terms, Formula),
+    Rule(Box<Terms>, Box<Formula>),
     /// The user's own query.
     Own(String),
 }
@@ -46,7 +46,7 @@ impl Number {
         let queries = match basis(fleet, selector) {
             Basis::Terms(terms) => {
                 let formula = Formula::new(&fleet.name, &terms)?;
-                Queries::Rule(terms, formula)
+                Queries::Rule(terms, Box::new(formula))
             }
             Basis::Own(query) => {
                 judge(&query).map_err(|error| RenderError::Query {

@@ -15,7 +15,7 @@ const WINDOW: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Basis {
     /// The terms of the occupancy rule.
-    Terms(Terms),
+    Terms(Box<Terms>),
     /// The user's own number.
     Own(String),
 }
@@ -67,17 +67,17 @@ impl Eq for Second {}
 pub(super) fn basis(fleet: &FleetConfig, selector: &Selector) -> Basis {
     let window = window(fleet);
     match &fleet.measured {
-        None => Basis::Terms(of_gateways(fleet, window, selector)),
+        None => Basis::Terms(Box::new(of_gateways(fleet, window, selector))),
         Some(MeasuredSettings::Envoy(envoy)) => {
             let proxy = Proxy {
                 window,
                 labels: [Label::is("envoy_cluster_name", &envoy.cluster)],
                 selector,
             };
-            Basis::Terms(proxy.terms(envoy.estimator, &envoy.backend))
+            Basis::Terms(Box::new(proxy.terms(envoy.estimator, &envoy.backend)))
         }
         Some(MeasuredSettings::Vllm(servers)) => {
-            Basis::Terms(of_servers(servers, window, selector))
+            Basis::Terms(Box::new(of_servers(servers, window, selector)))
         }
         Some(MeasuredSettings::Prometheus(settings)) => match &settings.queries {
             Queries::Metric { query, .. } => Basis::Own(query.clone()),
@@ -85,7 +85,7 @@ pub(super) fn basis(fleet: &FleetConfig, selector: &Selector) -> Basis {
                 in_flight,
                 executing,
                 replicas,
-            } => Basis::Terms(Terms {
+            } => Basis::Terms(Box::new(Terms {
                 in_flight: vec![in_flight.clone()],
                 absent_is_none: false,
                 executing: executing.clone(),
@@ -96,7 +96,7 @@ pub(super) fn basis(fleet: &FleetConfig, selector: &Selector) -> Basis {
                 second: None,
                 says: ["in_flight", "executing", "replicas"]
                     .map(|key| format!("the query `{key}` of the configuration")),
-            }),
+            })),
         },
     }
 }

@@ -325,7 +325,9 @@ mod tests {
         }
     }
 
-    fn follow(fleet: &Arc<Fleet>) -> Follow<Faulty, fn(&str) -> (Faulty, String)> {
+    type Faults = Follow<Faulty, fn(&str) -> (Faulty, String)>;
+
+    fn follow(fleet: &Arc<Fleet>) -> Faults {
         let asked = Asked {
             kind: PeerKind::Instance,
             pages: PagesSettings {
