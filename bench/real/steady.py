@@ -40,7 +40,7 @@ def say(right, what, value, against, truth, most):
     return right
 
 
-def run(name, load, service_ms, window):
+def run(name, load, service_ms, window, loose):
     print(f"== {name}, {service_ms} ms, window {window} s", flush=True)
     with contextlib.ExitStack() as running:
         def start(component):
@@ -71,10 +71,10 @@ def run(name, load, service_ms, window):
         if line.startswith("  "):
             print(f"     check --live: {line.strip()}")
     value = mean(seen["gauges"]["L"])
-    all_right &= say(abs(off(value, open_requests)) <= 5, "in flight by gauges", value, "clients", open_requests, 5)
+    all_right &= say(abs(off(value, open_requests)) <= 5 * loose, "in flight by gauges", value, "clients", open_requests, 5 * loose)
     for estimator, of in seen.items():
         value, truth = mean(of["R_needed"]), mean(of["PromQL"])
-        all_right &= say(abs(off(value, truth)) <= 3, f"R_needed by {estimator}", value, "PromQL", truth, 3)
+        all_right &= say(abs(off(value, truth)) <= 3 * loose, f"R_needed by {estimator}", value, "PromQL", truth, 3 * loose)
     print(f"{'ok  ' if failed == 0 else 'FAIL'} {answered} requests answered, {failed} failed", flush=True)
     return all_right and failed == 0
 
@@ -86,9 +86,11 @@ def main():
     # otherwise this takes milliseconds, and the service must be long beside it.
     arguments.add_argument("--service", type=int, default=200, metavar="MS", help="what a request takes")
     arguments.add_argument("--short", action="store_true", help="one load only")
+    arguments.add_argument("--loose", type=int, default=1, metavar="TIMES",
+                           help="bounds so many times as wide, where the machine does other work")
     chosen = arguments.parse_args()
     loads = list(LOADS.items())[:1 if chosen.short else None]
-    results = [run(name, load, chosen.service, chosen.window) for name, load in loads]
+    results = [run(name, load, chosen.service, chosen.window, chosen.loose) for name, load in loads]
     sys.exit(0 if all(results) else 1)
 
 
