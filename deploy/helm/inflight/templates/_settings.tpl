@@ -50,7 +50,19 @@
 {{- $query = $query | replace "{model=\"MODELS\",release=\"RELEASE\"}" (ternary (printf "{%s}" $servers) "" (ne $servers "")) -}}
 {{- $query = $query | replace ",release=\"RELEASE\"" (ternary (printf ",%s" $selector) "" (ne $selector "")) -}}
 {{- $query = $query | replace "\"CLUSTER\"" ($values.envoy.clusterName | quote) -}}
-{{- $query = $query | replace "[1m]" (printf "[%s]" $values.serverLoadRateInterval) -}}
+{{- $window := $values.serverLoadRateInterval -}}
+{{- /* A quarter of the window, before the window, must have been scraped: see docs/render.md. */ -}}
+{{- $each := dict "ms" 1 "s" 1000 "m" 60000 "h" 3600000 -}}
+{{- $quarter := div (mul (regexFind "^[0-9]+" $window | int64) (get $each (regexFind "[a-z]+$" $window))) 4 -}}
+{{- $span := "" -}}
+{{- range list (list "h" 3600000) (list "m" 60000) (list "s" 1000) (list "ms" 1) -}}
+{{- $count := div $quarter (index . 1) -}}
+{{- if $count }}{{ $span = printf "%s%d%s" $span $count (index . 0) }}{{ end -}}
+{{- $quarter = mod $quarter (index . 1) -}}
+{{- end -}}
+{{- $query = $query | replace "[15s]" (printf "[%s]" $span) -}}
+{{- $query = regexReplaceAll "offset(\\s+)1m" $query (printf "offset${1}%s" $window) -}}
+{{- $query = $query | replace "[1m]" (printf "[%s]" $window) -}}
 {{- $query = $query | replace "987.5" (include "inflight.number" $values.serverAdmissionThreshold) -}}
 {{- $query = $query | replace "98765" (toString $values.keda.maxReplicaCount) -}}
 {{- $query -}}
