@@ -313,7 +313,6 @@ pub mod authorization_server {
         fn call(&mut self, req: http::Request<B>) -> Self::Future {
             match req.uri().path() {
                 "/envoy.service.auth.v3.Authorization/Check" => {
-                    #[allow(non_camel_case_types)]
                     struct CheckSvc<T: Authorization>(pub Arc<T>);
                     impl<
                         T: Authorization,

@@ -430,7 +430,6 @@ pub mod external_scaler_server {
         fn call(&mut self, req: http::Request<B>) -> Self::Future {
             match req.uri().path() {
                 "/externalscaler.ExternalScaler/IsActive" => {
-                    #[allow(non_camel_case_types)]
                     struct IsActiveSvc<T: ExternalScaler>(pub Arc<T>);
                     impl<
                         T: ExternalScaler,
@@ -475,7 +474,6 @@ pub mod external_scaler_server {
                     Box::pin(fut)
                 }
                 "/externalscaler.ExternalScaler/StreamIsActive" => {
-                    #[allow(non_camel_case_types)]
                     struct StreamIsActiveSvc<T: ExternalScaler>(pub Arc<T>);
                     impl<
                         T: ExternalScaler,
@@ -522,7 +520,6 @@ pub mod external_scaler_server {
                     Box::pin(fut)
                 }
                 "/externalscaler.ExternalScaler/GetMetricSpec" => {
-                    #[allow(non_camel_case_types)]
                     struct GetMetricSpecSvc<T: ExternalScaler>(pub Arc<T>);
                     impl<
                         T: ExternalScaler,
@@ -568,7 +565,6 @@ pub mod external_scaler_server {
                     Box::pin(fut)
                 }
                 "/externalscaler.ExternalScaler/StreamMetricSpec" => {
-                    #[allow(non_camel_case_types)]
                     struct StreamMetricSpecSvc<T: ExternalScaler>(pub Arc<T>);
                     impl<
                         T: ExternalScaler,
@@ -615,7 +611,6 @@ pub mod external_scaler_server {
                     Box::pin(fut)
                 }
                 "/externalscaler.ExternalScaler/GetMetrics" => {
-                    #[allow(non_camel_case_types)]
                     struct GetMetricsSvc<T: ExternalScaler>(pub Arc<T>);
                     impl<
                         T: ExternalScaler,

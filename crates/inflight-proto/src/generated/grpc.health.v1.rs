@@ -307,7 +307,6 @@ pub mod health_server {
         fn call(&mut self, req: http::Request<B>) -> Self::Future {
             match req.uri().path() {
                 "/grpc.health.v1.Health/Check" => {
-                    #[allow(non_camel_case_types)]
                     struct CheckSvc<T: Health>(pub Arc<T>);
                     impl<
                         T: Health,
@@ -352,7 +351,6 @@ pub mod health_server {
                     Box::pin(fut)
                 }
                 "/grpc.health.v1.Health/Watch" => {
-                    #[allow(non_camel_case_types)]
                     struct WatchSvc<T: Health>(pub Arc<T>);
                     impl<
                         T: Health,
