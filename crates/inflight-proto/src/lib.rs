@@ -5,7 +5,6 @@
 
 /// KEDA's external scaler.
 #[expect(
-    clippy::allow_attributes,
     clippy::allow_attributes_without_reason,
     unused_qualifications,
     reason = "generated code"
@@ -16,7 +15,6 @@ pub mod externalscaler {
 
 /// Envoy's question before it lets a request pass.
 #[expect(
-    clippy::allow_attributes,
     clippy::allow_attributes_without_reason,
     unused_qualifications,
     reason = "generated code"
@@ -27,7 +25,6 @@ pub mod ext_authz {
 
 /// The gRPC health checking protocol.
 #[expect(
-    clippy::allow_attributes,
     clippy::allow_attributes_without_reason,
     unused_qualifications,
     reason = "generated code"
