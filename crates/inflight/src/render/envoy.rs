@@ -200,3 +200,6 @@ fn more_clusters(plan: &Plan<'_>) -> String {
     }
     out
 }
+
+#[cfg(test)]
+mod tests;

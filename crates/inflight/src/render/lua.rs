@@ -202,7 +202,7 @@ fn bracketed(text: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::tests::{measured, triton};
     use super::*;
 
