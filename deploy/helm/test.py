@@ -3,7 +3,8 @@
 Each example of examples/ is linted, rendered, and held against what will read it: the types of Kubernetes and
 KEDA, `inflight check`, `envoy --mode validate` and `promtool check`. What KEDA asks and what Prometheus records is
 compared with what `inflight render` prints for the configuration that the chart makes. Then what must fail is
-tried, what the notes must warn of, and the Lua filter in a real Envoy against a Prometheus that answers oddly.
+tried, what the notes must warn of, and the Lua filter in a real Envoy with the chart's values; bench/real/lua.py
+tries the filter itself, against a Prometheus that answers oddly.
 """
 
 import os
@@ -46,6 +47,7 @@ FAILS = [
     (["replicas=2", "envoy.rate_limiter.prometheus_based.enabled=true"], "each inflight knows its own sessions"),
     (["serverLoadTreshold=2"], "serverLoadTreshold"),
     (["envoy.loadBalancerPolicy=FASTEST"], "loadBalancerPolicy"),
+    (["serverLoadMetric=sum(a{b=~'[[c]=]'})", "envoy.rate_limiter.prometheus_based.enabled=true"], "ends a text in Lua"),
 ]
 # Values, and a part of what the notes warn of; None where they warn of nothing.
 NOTES = [
@@ -238,6 +240,7 @@ def check_sources(update):
         "load.promql": ["promql", "-c", HERE / "placeholders.yaml", "--only", "scaler", *labels],
         "rules.yaml": ["prometheus", "--rules", "-c", HERE / "placeholders.yaml", *labels],
         "rules-metric.yaml": ["prometheus", "--rules", "-c", HERE / "placeholders-metric.yaml"],
+        "admission.lua": ["lua", "-c", HERE / "placeholders-metric.yaml"],
     }.items():
         code, out, errors = run(INFLIGHT, "render", *command)
         file = CHART / "files" / name

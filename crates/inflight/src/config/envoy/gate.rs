@@ -57,7 +57,8 @@ pub(super) fn add(file: &File<'_>, fleet: &FleetConfig, cluster: &str, advice: &
     }
 }
 
-/// Returns the filters that ask us: by the port, where one of them has ours.
+/// Returns the filters that ask us: all but those which ask a cluster without our port, where that
+/// leaves any.
 fn ours<'f, 'a>(
     file: &File<'a>,
     manager: &'f Manager<'a>,
@@ -69,14 +70,14 @@ fn ours<'f, 'a>(
         .filter(|filter| filter.is_ext_authz());
     let all: Vec<&Filter<'_>> = all.collect();
     let port = gate.listen.value.port();
-    let has_our_port = |filter: &&Filter<'_>| {
-        let cluster = asked(filter).text().and_then(|name| file.cluster(name));
-        cluster.is_some_and(|cluster| endpoint_ports(&cluster).contains(&port))
+    let asks_another = |filter: &Filter<'_>| {
+        let http = down(&filter.config, &["http_service", "server_uri", "cluster"]);
+        let name = asked(filter).text().or(http.text());
+        let cluster = name.and_then(|name| file.cluster(name));
+        cluster.is_some_and(|cluster| !endpoint_ports(&cluster).contains(&port))
     };
-    let ours: Vec<&Filter<'_>> = all
-        .iter()
-        .copied()
-        .filter(|one| has_our_port(one))
+    let ours: Vec<&Filter<'_>> = (all.iter().copied())
+        .filter(|filter| !asks_another(filter))
         .collect();
     if ours.is_empty() { all } else { ours }
 }
@@ -203,8 +204,8 @@ fn check_timeout(
     let holds = first.any(|route| filter.is_on(route));
     if holds && !span.is_zero() && span <= gate.ready_timeout {
         let what = format!(
-            "{found}: a first call that waits for a server is refused after that; should be above \
-             `gate.ext_authz.ready_timeout`, {}s",
+            "{found}: a first call that waits for a server is refused after that; should be {}s, \
+             above `gate.ext_authz.ready_timeout`",
             gate.ready_timeout.as_secs() + 5
         );
         advice.push(problem(&timeout, what));

@@ -73,7 +73,7 @@ fn advice(text: &str, config: &Config) -> Vec<String> {
 /// Every form, with the configuration that it is for.
 fn forms() -> Vec<(Config, EnvoyPlaces)> {
     let vllm = "{ vllm: { metrics: ['http://v1:8000', 'http://v2:8000/m'] } }";
-    let own = "{ prometheus: { url: 'http://p:9090/x/', query: \"sum(a)  @ end()\\n + 1\" } }";
+    let own = "{ prometheus: { url: 'http://p:9090/x/', query: \"sum(a @ end())\\n + 1\" } }";
     let far = "{ envoy: { dns: 'http://envoys:9901', cluster: 'a \"b\"', backend: { vllm: { metrics: \
                ['http://10.0.0.1:8000', 'http://[::1]:8000'] } } } }";
     let open = "gate: { ext_authz: { listen: '0.0.0.0:9002', mode: every_request, on_failure: open, \
@@ -246,7 +246,7 @@ const CHANGES: [(&str, &str, &str); 33] = [
         "timeout: 305s",
         "timeout: 300s",
         "grpc_service.timeout: is 300s: a first call that waits for a server is refused after that; \
-         should be above `gate.ext_authz.ready_timeout`, 305s",
+         should be 305s, above `gate.ext_authz.ready_timeout`",
     ),
     (
         "timeout: 0.9s",
