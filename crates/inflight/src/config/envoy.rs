@@ -66,18 +66,18 @@ fn of_fleet(file: &File<'_>, fleet: &FleetConfig, advice: &mut Vec<Problem>) {
         }
     };
     for name in &names {
-        match file.cluster(name) {
-            Some(cluster) => cluster::add(&cluster, advice),
-            None => {
-                let there: Vec<&str> = file.clusters.iter().filter_map(Spot::name).collect();
-                let what = format!(
-                    "has no cluster `{name}`, which fleet {} is measured by; there are: {}",
-                    fleet.name,
-                    there.join(", ")
-                );
-                advice.push(problem(&file.root, what));
-            }
-        }
+        let Some(cluster) = file.cluster(name) else {
+            let there: Vec<&str> = file.clusters.iter().filter_map(Spot::name).collect();
+            let what = format!(
+                "has no cluster `{name}`, which fleet {} is measured by, unless that is behind another \
+                 Envoy; there are: {}",
+                fleet.name,
+                there.join(", ")
+            );
+            advice.push(problem(&file.root, what));
+            return;
+        };
+        cluster::add(&cluster, advice);
         traffic::add(file, fleet, name, advice);
         gate::add(file, fleet, name, advice);
     }

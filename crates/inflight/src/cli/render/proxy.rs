@@ -77,7 +77,7 @@ pub(super) struct EnvoyArgs {
     #[arg(long, value_name = "HOST:PORT")]
     server: Vec<Address>,
     /// The file in which the servers' addresses are told, replaced by rename, instead.
-    #[arg(long, value_name = "FILE", conflicts_with = "server")]
+    #[arg(long, value_name = "FILE", conflicts_with = "server", value_parser = endpoints)]
     eds: Option<String>,
     /// What is spoken with the servers; by default gRPC, and HTTP/1.1 with vLLM.
     #[arg(long, value_name = "WORD", value_enum)]
@@ -144,5 +144,14 @@ fn path(text: &str) -> Result<String, &'static str> {
         Ok(text.to_owned())
     } else {
         Err("is no path that begins with `/`, without `?` or `#`")
+    }
+}
+
+fn endpoints(text: &str) -> Result<String, &'static str> {
+    let is_named = [".json", ".yaml"].iter().any(|end| text.ends_with(end));
+    if is_named && text.contains('/') {
+        Ok(text.to_owned())
+    } else {
+        Err("is no file that Envoy takes: in a folder that is named, ending in .json or .yaml")
     }
 }

@@ -126,9 +126,10 @@ fn check_eds(cluster: &Spot<'_>, advice: &mut Vec<Problem>) {
     let path = source.get("path");
     let Some(file) = path.text() else { return };
     let endings = [".json", ".yaml", ".yml", ".pb", ".pb_text"];
-    if !endings.iter().any(|ending| file.ends_with(ending)) {
+    if !endings.iter().any(|ending| file.ends_with(ending)) || !file.contains('/') {
         let what = format!(
-            "{}: Envoy reads a file by how its name ends; should end in .json or .yaml",
+            "{}: Envoy takes a file by how its name ends, in a folder that is named; should be as \
+             /var/lib/inflight/triton.json",
             path.found("")
         );
         advice.push(problem(&path, what));

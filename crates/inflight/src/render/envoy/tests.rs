@@ -180,7 +180,7 @@ const CHANGES: [(&str, &str, &str); 33] = [
     (
         "path: \"/var/lib/inflight/triton.json\"",
         "path: /var/lib/inflight/triton",
-        "path: is /var/lib/inflight/triton: Envoy reads a file by how its name ends",
+        "path: is /var/lib/inflight/triton: Envoy takes a file by how its name ends",
     ),
     (
         "path: \"/var/lib/inflight/triton.json\" }",
@@ -345,7 +345,8 @@ const AROUND: [(&str, &str, &str); 4] = [
     (
         "    - name: \"grpc\"",
         "    - name: \"other\"",
-        "has no cluster `grpc`, which fleet triton is measured by; there are: other, inflight_gate",
+        "has no cluster `grpc`, which fleet triton is measured by, unless that is behind another Envoy; there are: other, \
+         inflight_gate",
     ),
     (
         "cluster: \"grpc\", timeout",
@@ -375,7 +376,7 @@ fn what_is_elsewhere_than_the_configuration_says_is_told() {
             "{setting}: {advice:#?}"
         );
     }
-    let none = advice("admin:\nstatic_resources: {}", &config);
+    let none = advice(&text.replace("admin:\n", "no_admin:\n"), &config);
     assert!(
         none.iter()
             .any(|one| one.contains("admin: is not set: nobody can read")),
