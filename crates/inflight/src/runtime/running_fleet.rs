@@ -182,7 +182,9 @@ impl Prepared {
             // Envoy does not start without its file.
             publish::prepare(&publish.publish, &config.name).map_err(|(file, error)| {
                 let (name, file) = (&config.name, file.display());
-                anyhow::anyhow!("fleet {name}: target.process.publish: cannot write {file}: {error}")
+                anyhow::anyhow!(
+                    "fleet {name}: target.process.publish: cannot write {file}: {error}"
+                )
             })?;
         }
         Ok(Self {

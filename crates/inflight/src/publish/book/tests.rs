@@ -65,7 +65,8 @@ fn silent(proxy: usize) -> RoutedReading {
 
 fn listed(book: &Book) -> Vec<(u32, Health)> {
     let list = book.list().into_iter();
-    list.map(|replica| (replica.index, replica.health)).collect()
+    list.map(|replica| (replica.index, replica.health))
+        .collect()
 }
 
 /// Says that the list of this moment is written.
@@ -82,7 +83,10 @@ fn others_are_told_of_what_is_ready_and_of_what_becomes_of_it() {
     let why = "it hangs".to_owned();
     book.on_event(at(1), &event(1, ReplicaChange::Unhealthy { why }));
     book.on_event(at(1), &event(2, ReplicaChange::Draining));
-    assert_eq!(listed(&book), [(1, Health::Unhealthy), (2, Health::Draining)]);
+    assert_eq!(
+        listed(&book),
+        [(1, Health::Unhealthy), (2, Health::Draining)]
+    );
     book.on_event(at(2), &event(1, READY));
     book.on_event(at(2), &event(2, READY));
     assert_eq!(listed(&book), [(1, Health::Healthy), (2, Health::Healthy)]);
