@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use super::document;
 use super::error::Problem;
-use super::{Config, EnvoyEstimator, FleetConfig, MeasuredSettings, PageUrl};
+use super::{Config, EnvoyEstimator, EnvoyFile, FleetConfig, MeasuredSettings, PageUrl, Target};
 use file::File;
 use spot::{Spot, problem};
 
@@ -59,9 +59,11 @@ pub fn envoy_advice(text: &str, config: &Config) -> Result<Vec<Problem>, Problem
 }
 
 fn of_fleet(file: &File<'_>, fleet: &FleetConfig, advice: &mut Vec<Problem>) {
-    let names = match &fleet.measured {
-        Some(MeasuredSettings::Envoy(envoy)) => vec![envoy.cluster.clone()],
-        Some(MeasuredSettings::Vllm(_) | MeasuredSettings::Prometheus(_)) | None => {
+    let told = told(fleet);
+    let names = match (&fleet.measured, told) {
+        (Some(MeasuredSettings::Envoy(envoy)), _) => vec![envoy.cluster.clone()],
+        (_, Some(told)) => vec![told.cluster.clone()],
+        (Some(MeasuredSettings::Vllm(_) | MeasuredSettings::Prometheus(_)) | None, None) => {
             file.routed_clusters()
         }
     };
@@ -69,7 +71,7 @@ fn of_fleet(file: &File<'_>, fleet: &FleetConfig, advice: &mut Vec<Problem>) {
         let Some(cluster) = file.cluster(name) else {
             let there: Vec<&str> = file.clusters.iter().filter_map(Spot::name).collect();
             let what = format!(
-                "has no cluster `{name}`, which fleet {} is measured by, unless that is behind another \
+                "has no cluster `{name}`, which fleet {} is of, unless that is behind another \
                  Envoy; there are: {}",
                 fleet.name,
                 there.join(", ")
@@ -77,16 +79,27 @@ fn of_fleet(file: &File<'_>, fleet: &FleetConfig, advice: &mut Vec<Problem>) {
             advice.push(problem(&file.root, what));
             return;
         };
-        cluster::add(&cluster, advice);
+        cluster::add(&cluster, told.map(|told| told.file.as_path()), advice);
         traffic::add(file, fleet, name, advice);
         gate::add(file, fleet, name, advice);
     }
+    let mut read: Vec<&PageUrl> = told.iter().flat_map(|told| &told.admin).collect();
     if let Some(MeasuredSettings::Envoy(envoy)) = &fleet.measured {
         if envoy.estimator == EnvoyEstimator::TimeSum {
             check_flush(file, advice);
         }
-        let pages: Vec<&PageUrl> = (envoy.admin.listed.iter().chain(&envoy.admin.dns)).collect();
-        check_admin(file, &pages, advice);
+        read.extend(envoy.admin.listed.iter().chain(&envoy.admin.dns));
+    }
+    if !read.is_empty() {
+        check_admin(file, &read, advice);
+    }
+}
+
+/// Returns the file by which we tell Envoys the replicas that we start.
+fn told(fleet: &FleetConfig) -> Option<&EnvoyFile> {
+    match &fleet.target {
+        Target::Process(process) => process.publish.envoy.as_ref(),
+        Target::Advise | Target::Keda { .. } => None,
     }
 }
 

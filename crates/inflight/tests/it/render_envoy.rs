@@ -62,14 +62,7 @@ fn envoy_takes_every_form_that_is_printed_and_check_has_nothing_to_warn_of() {
         ("triton", &["--lua"]),
         (
             "triton",
-            &[
-                "--eds",
-                told,
-                "--guard",
-                "/x",
-                "--gate",
-                "gate.models:9002",
-            ],
+            &["--eds", told, "--guard", "/x", "--gate", "gate.models:9002"],
         ),
         (
             "triton",

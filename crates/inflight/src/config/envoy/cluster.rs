@@ -1,5 +1,6 @@
 //! The cluster of a fleet's servers.
 
+use std::path::Path;
 use std::time::Duration;
 
 use super::rule::{Rule, judge};
@@ -55,8 +56,8 @@ const REMAINING: [Rule; 1] = [Rule {
     should: "true",
 }];
 
-/// Says what is worth a look in the cluster of a fleet's servers.
-pub(super) fn add(cluster: &Spot<'_>, advice: &mut Vec<Problem>) {
+/// Says what is worth a look in the cluster of a fleet's servers, of which we tell Envoy by `told`.
+pub(super) fn add(cluster: &Spot<'_>, told: Option<&Path>, advice: &mut Vec<Problem>) {
     judge(&RULES, cluster, advice);
     let checks = cluster.get("health_checks");
     if !checks.is_there() {
@@ -73,7 +74,15 @@ pub(super) fn add(cluster: &Spot<'_>, advice: &mut Vec<Problem>) {
     if kind != "STATIC" && checks.is_there() {
         judge(&REMOVAL, cluster, advice);
     }
-    check_eds(cluster, advice);
+    let read = check_eds(cluster, advice);
+    if let Some(told) = told.filter(|told| read.text().map(Path::new) != Some(told)) {
+        let what = format!(
+            "{}: the replicas that inflight starts are told in {}, with `type: EDS`",
+            read.found(""),
+            told.display()
+        );
+        advice.push(problem(&read, what));
+    }
     if let Some(limits) = check_limits(cluster, "calls", advice) {
         judge(&REMAINING, &limits, advice);
     }
@@ -113,18 +122,19 @@ pub(super) fn check_limits<'a>(
     Some(limits)
 }
 
-/// A file of endpoints is seen when it is replaced, and only by its name.
-fn check_eds(cluster: &Spot<'_>, advice: &mut Vec<Problem>) {
+/// Judges where a cluster reads its endpoints, and returns the place of the file.
+fn check_eds<'a>(cluster: &Spot<'a>, advice: &mut Vec<Problem>) -> Spot<'a> {
     let config = cluster.get("eds_cluster_config").get("eds_config");
     let plain = config.get("path");
     if plain.is_there() {
         let what =
             "is an older spelling, which Envoy removes; should be path_config_source: { path }";
         advice.push(problem(&plain, what));
+        return plain;
     }
     let source = config.get("path_config_source");
     let path = source.get("path");
-    let Some(file) = path.text() else { return };
+    let Some(file) = path.text() else { return path };
     let endings = [".json", ".yaml", ".yml", ".pb", ".pb_text"];
     if !endings.iter().any(|ending| file.ends_with(ending)) || !file.contains('/') {
         let what = format!(
@@ -146,4 +156,5 @@ fn check_eds(cluster: &Spot<'_>, advice: &mut Vec<Problem>) {
         );
         advice.push(problem(&watched, what));
     }
+    path
 }

@@ -5,7 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use super::Others;
 use crate::config::{
-    ExtAuthzSettings, FleetConfig, GateMode, MeasuredSettings, PageUrl, PagesSettings, ServerKind,
+    EnvoyFile, ExtAuthzSettings, FleetConfig, GateMode, MeasuredSettings, PageUrl, PagesSettings,
+    ServerKind, Target,
 };
 use crate::render::lua::{Filter, LuaPlaces};
 use crate::render::{Address, RenderError, Selector};
@@ -107,13 +108,17 @@ impl<'a> Plan<'a> {
         let Some(measured) = &fleet.measured else {
             return Err(RenderError::NoEnvoy(fleet.name.clone()));
         };
-        let (admin, stats) = admin(measured, places);
-        let cluster = match measured {
-            MeasuredSettings::Envoy(envoy) => envoy.cluster.clone(),
-            MeasuredSettings::Vllm(_) | MeasuredSettings::Prometheus(_) => fleet.name.clone(),
+        let told = told(fleet);
+        let (cluster, page) = match (measured, told) {
+            (MeasuredSettings::Envoy(envoy), _) => (&envoy.cluster, first(&envoy.admin)),
+            (_, Some(told)) => (&told.cluster, told.admin.first()),
+            (MeasuredSettings::Vllm(_) | MeasuredSettings::Prometheus(_), None) => {
+                (&fleet.name, None)
+            }
         };
+        let (admin, stats) = admin(page, places);
         Ok(Self {
-            cluster,
+            cluster: cluster.clone(),
             listen: places.listen,
             admin,
             stats,
@@ -124,13 +129,17 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// Returns the admin interface, and where others read it: at the address that the file reads, which
-/// is not to be that of the interface itself unless it is on the loopback.
-fn admin(measured: &MeasuredSettings, places: &EnvoyPlaces) -> (SocketAddr, Option<SocketAddr>) {
-    let page = match measured {
-        MeasuredSettings::Envoy(envoy) => first(&envoy.admin),
-        MeasuredSettings::Vllm(_) | MeasuredSettings::Prometheus(_) => None,
-    };
+/// Returns the file by which we tell Envoys the replicas that we start.
+fn told(fleet: &FleetConfig) -> Option<&EnvoyFile> {
+    match &fleet.target {
+        Target::Process(process) => process.publish.envoy.as_ref(),
+        Target::Advise | Target::Keda { .. } => None,
+    }
+}
+
+/// Returns the admin interface, and where others read it: at the page that the file reads, which is
+/// not to be that of the interface itself unless it is on the loopback.
+fn admin(page: Option<&PageUrl>, places: &EnvoyPlaces) -> (SocketAddr, Option<SocketAddr>) {
     let read = page.and_then(Address::of_page);
     let port = read.as_ref().map_or(ADMIN_PORT, |read| read.port);
     let is_local = read.is_none_or(|read| {
@@ -177,6 +186,9 @@ fn servers(
     }
     if !places.servers.is_empty() {
         return Servers::Listed(places.servers.clone());
+    }
+    if let Some(told) = told(fleet) {
+        return Servers::File(told.file.to_string_lossy().into_owned());
     }
     let guess = guessed(fleet, measured);
     let all: Vec<String> = guess.iter().map(ToString::to_string).collect();

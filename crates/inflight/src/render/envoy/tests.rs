@@ -103,6 +103,29 @@ fn an_envoy_before_a_fleet_has_each_setting_with_its_reason() {
 }
 
 #[test]
+fn replicas_that_are_told_in_a_file_are_read_from_it() {
+    let process = "target: { process: { command: [a, '{port}'], publish: { envoy: { file: \
+                   /run/inflight/t.json, cluster: mine, admin: ['http://127.0.0.1:9999'] } } } }";
+    let own = "{ prometheus: { url: 'http://p:9090', query: a } }";
+    let config = config_of(own, &format!("scaling: {{ target: 5 }}\n    {process}"));
+    let rendered = printed(&config, &with_lua());
+    assert_eq!(rendered.warnings.len(), 1, "{:?}", rendered.warnings);
+    for line in [
+        "path_config_source: { path: \"/run/inflight/t.json\" }",
+        "- name: \"mine\"",
+        "address: \"127.0.0.1\", port_value: 9999",
+    ] {
+        assert!(rendered.text.contains(line), "{line}: {}", rendered.text);
+    }
+    assert_eq!(advice(&rendered.text, &config), [] as [&str; 0]);
+    let elsewhere = advice(&rendered.text.replace("/t.json", "/u.json"), &config);
+    assert!(
+        elsewhere[0].contains("path: is \"/run/inflight/u.json\": the replicas that inflight starts are told in /run/inflight/t.json"),
+        "{elsewhere:#?}"
+    );
+}
+
+#[test]
 fn the_filter_in_it_is_the_filter_that_is_printed() {
     let config = config("");
     let text = printed(&config, &with_lua()).text;
@@ -345,7 +368,7 @@ const AROUND: [(&str, &str, &str); 4] = [
     (
         "    - name: \"grpc\"",
         "    - name: \"other\"",
-        "has no cluster `grpc`, which fleet triton is measured by, unless that is behind another Envoy; there are: other, \
+        "has no cluster `grpc`, which fleet triton is of, unless that is behind another Envoy; there are: other, \
          inflight_gate",
     ),
     (
