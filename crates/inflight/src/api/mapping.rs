@@ -19,7 +19,7 @@ pub(super) fn fleet(fleet: &Fleet, clock: Clock) -> wire::Fleet {
     let now = clock.now();
     let sources = sources(fleet, &load, now);
     let ready = match fleet.peers() {
-        Some(peers) if !fleet.has_gateway() => peers.ready().map(Replicas::get),
+        Some(peers) if !fleet.knows_replicas() => peers.ready().map(Replicas::get),
         Some(_) | None => Some(replicas.ready),
     };
     let peers_age = fleet.peers().and_then(|peers| peers.age(now));
@@ -38,6 +38,9 @@ pub(super) fn fleet(fleet: &Fleet, clock: Clock) -> wire::Fleet {
         decision: board.decisions().next().map(|made| decision(made, clock)),
         crashes: board.crashes,
         start_delay_seconds: board.start_delay.map(|delay| delay.as_secs_f64()),
+        unwritten: (fleet.published())
+            .map(|published| published.failures())
+            .unwrap_or_default(),
     }
 }
 

@@ -1,11 +1,11 @@
-//! Asks many systems for their pages, each in a task of its own: listed ones and the addresses of a
-//! DNS name that is resolved again and again.
+//! Asks many systems for their pages, each in a task of its own: listed ones, the addresses of a DNS
+//! name that is resolved again and again, or the replicas that our own target starts.
 //!
 //! What is asked and what is made of an answer is the reader's matter; here each is asked once an
 //! interval, one that fails ever more rarely, within a bound that keeps a returning one's numbers
 //! fresh.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use tokio::time::{sleep, timeout};
 use tracing::{error, info, warn};
 
 use super::fetch::{Client, FetchConfig};
-use crate::config::PagesSettings;
+use crate::config::{PageUrl, PagesSettings};
 use crate::fleet::{Fleet, PeerKind};
 
 /// The longest pause after failures: well under the time after which a reading is stale.
@@ -60,6 +60,8 @@ pub(super) struct Follow<R, N> {
     new_reader: N,
     tasks: JoinSet<()>,
     resolved: BTreeMap<SocketAddr, (PeerId, AbortHandle)>,
+    /// Replicas that are read a last time.
+    leaving: BTreeMap<SocketAddr, (PeerId, AbortHandle)>,
     /// Stands for the addresses that are too many.
     beyond: Option<PeerId>,
     reader: std::marker::PhantomData<fn() -> R>,
@@ -73,6 +75,7 @@ impl<R: Reader, N: Fn(&str) -> (R, String)> Follow<R, N> {
             new_reader,
             tasks: JoinSet::new(),
             resolved: BTreeMap::new(),
+            leaving: BTreeMap::new(),
             beyond: None,
             reader: std::marker::PhantomData,
         }
@@ -86,15 +89,77 @@ impl<R: Reader, N: Fn(&str) -> (R, String)> Follow<R, N> {
         tokio::select! {
             // A dropped sender means that we are ending anyway.
             _ = stop => {}
-            () = self.keep_resolving() => {}
+            () = self.keep_up() => {}
         }
         self.tasks.shutdown().await;
     }
 
-    async fn keep_resolving(&mut self) {
-        let Some(page) = self.asked.pages.dns.clone() else {
-            return std::future::pending().await;
+    async fn keep_up(&mut self) {
+        if let Some(port) = self.asked.pages.port.clone() {
+            self.keep_to_replicas(&port).await;
+        } else if let Some(page) = self.asked.pages.dns.clone() {
+            self.keep_resolving(page).await;
+        }
+        std::future::pending().await
+    }
+
+    /// Follows the replicas that others are told of. One that is to go is read a last time: all that
+    /// it has done is in its counters then, and it is still there.
+    async fn keep_to_replicas(&mut self, port: &str) {
+        let fleet = Arc::clone(&self.fleet);
+        let Some(published) = fleet.published() else {
+            return;
         };
+        let mut serving = published.serving();
+        loop {
+            let pages: BTreeSet<SocketAddr> = (serving.borrow_and_update().iter())
+                .filter_map(|replica| replica.at_port(port))
+                .collect();
+            self.on_replicas(&pages);
+            if serving.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    fn on_replicas(&mut self, pages: &BTreeSet<SocketAddr>) {
+        self.reap();
+        self.leaving.retain(|_, (_, task)| !task.is_finished());
+        let gone: Vec<_> = self
+            .resolved
+            .extract_if(.., |address, _| !pages.contains(address))
+            .collect();
+        for (address, (peer, task)) in gone {
+            task.abort();
+            let mut last = self.follower(peer, address.to_string(), "/");
+            let task = self.tasks.spawn(async move {
+                // One that ended by itself does not answer, which is no fault.
+                let read = last.reader.read(&mut last.client, &last.fleet, peer);
+                read.await.ok();
+                if let Some(peers) = last.fleet.peers() {
+                    peers.remove(peer);
+                }
+            });
+            self.leaving.insert(address, (peer, task));
+        }
+        for &address in pages {
+            if self.resolved.contains_key(&address) {
+                continue;
+            }
+            // One that is taken back counts once.
+            if let Some((peer, task)) = self.leaving.remove(&address) {
+                task.abort();
+                if let Some(peers) = self.fleet.peers() {
+                    peers.remove(peer);
+                }
+            }
+            if let Some(followed) = self.follow(&address.to_string(), "/") {
+                self.resolved.insert(address, followed);
+            }
+        }
+    }
+
+    async fn keep_resolving(&mut self, page: PageUrl) {
         let (name, fleet) = (page.authority.as_str(), Arc::clone(&self.fleet));
         let fleet = fleet.name();
         loop {
@@ -205,22 +270,27 @@ impl<R: Reader, N: Fn(&str) -> (R, String)> Follow<R, N> {
             address,
             "asks a peer"
         );
+        let mut follower = self.follower(peer, authority.to_owned(), path);
+        follower.address = address;
+        Some((peer, self.tasks.spawn(follower.run())))
+    }
+
+    fn follower(&self, peer: PeerId, authority: String, path: &str) -> Follower<R> {
         let (reader, path) = (self.new_reader)(path);
         let config = FetchConfig {
-            authority: authority.to_owned(),
+            authority: authority.clone(),
             path,
             timeout: self.asked.timeout,
             is_marked: self.asked.is_marked,
         };
-        let follower = Follower {
+        Follower {
             client: Client::new(config, self.fleet.clock()),
             fleet: Arc::clone(&self.fleet),
             peer,
-            address,
+            address: authority,
             every: self.asked.every,
             reader,
-        };
-        Some((peer, self.tasks.spawn(follower.run())))
+        }
     }
 }
 
@@ -279,118 +349,4 @@ fn pause(every: Duration, failures: u32) -> Duration {
 }
 
 #[cfg(test)]
-mod tests {
-    use inflight_core::admission::{
-        AdmissionConfig, AdmissionScope, Gate, GateConfig, ModelConfig, QueueBounds, When,
-    };
-    use inflight_core::load::{InstanceId, Standing};
-    use inflight_core::{Bytes, Replicas, Slots};
-
-    use super::*;
-    use crate::clock::Clock;
-    use crate::fleet::{Board, Peers};
-
-    fn fleet() -> Arc<Fleet> {
-        let clock = Clock::start();
-        let gate = GateConfig {
-            models: vec![ModelConfig { slots: Slots::ONE }],
-            queue: QueueBounds {
-                requests: 1,
-                bytes: Bytes(1),
-                wait: Duration::from_secs(30),
-                cold_wait: Duration::from_secs(300),
-            },
-            admission: AdmissionConfig {
-                threshold: 3.0,
-                reopen: 2.4,
-                when: When::AtMax,
-                scope: AdmissionScope::NewSessions,
-                sessions_max: 100,
-                session_idle: Duration::from_secs(60),
-            },
-            bucket: Duration::from_millis(100),
-        };
-        let gate = Gate::new(gate, clock.now());
-        let board = Board::new("staffing", 1, Replicas::ZERO, Replicas::ONE);
-        let peers = Peers::new(InstanceId(1), 1);
-        Fleet::with_sources("f", clock, gate, board, false, Some(peers), None)
-    }
-
-    /// Fails in a way that no reader should.
-    struct Faulty;
-
-    impl Reader for Faulty {
-        async fn read(&mut self, _: &mut Client, _: &Fleet, _: PeerId) -> Result<(), String> {
-            panic!("a fault in a reader")
-        }
-    }
-
-    type Faults = Follow<Faulty, fn(&str) -> (Faulty, String)>;
-
-    fn follow(fleet: &Arc<Fleet>) -> Faults {
-        let asked = Asked {
-            kind: PeerKind::Instance,
-            pages: PagesSettings {
-                listed: Vec::new(),
-                dns: None,
-            },
-            most: 2,
-            every: Duration::from_secs(1),
-            timeout: Duration::from_secs(1),
-            is_marked: false,
-        };
-        Follow::new(Arc::clone(fleet), asked, |path| (Faulty, path.to_owned()))
-    }
-
-    fn addresses(count: u8) -> Vec<SocketAddr> {
-        let address = |last| SocketAddr::from(([127, 0, 0, last], 1));
-        (1..=count).map(address).collect()
-    }
-
-    #[tokio::test]
-    async fn addresses_beyond_the_most_are_a_peer_that_is_never_read() {
-        let fleet = fleet();
-        let mut follow = follow(&fleet);
-        let rows = || fleet.peers().unwrap().rows(fleet.clock().now());
-        for (found, beyond) in [(2, 0), (3, 1), (4, 1), (2, 0)] {
-            follow.on_resolved("name:1", "/", addresses(found));
-            let stands = |row: &&crate::fleet::PeerRow| row.address.starts_with("name:1");
-            let rows = rows();
-            assert_eq!(rows.len(), 2 + beyond, "{found}: {rows:?}");
-            let standing: Vec<_> = rows.iter().filter(stands).collect();
-            assert_eq!(standing.len(), beyond, "{found}: {rows:?}");
-            assert!(
-                standing
-                    .iter()
-                    .all(|row| row.view.standing == Standing::Lost)
-            );
-        }
-    }
-
-    #[tokio::test]
-    async fn a_peer_whose_task_failed_is_asked_anew() {
-        let fleet = fleet();
-        let mut follow = follow(&fleet);
-        follow.on_resolved("name:1", "/", addresses(1));
-        let (before, task) = follow.resolved.values().next().cloned().unwrap();
-        while !task.is_finished() {
-            tokio::task::yield_now().await;
-        }
-        follow.on_resolved("name:1", "/", addresses(1));
-        let (after, _) = follow.resolved.values().next().cloned().unwrap();
-        assert_ne!(before, after);
-        assert_eq!(fleet.peers().unwrap().rows(fleet.clock().now()).len(), 1);
-    }
-
-    #[test]
-    fn the_pause_grows_with_failures_within_a_bound() {
-        let every = Duration::from_secs(1);
-        for failures in 0..100 {
-            let pause = pause(every, failures);
-            assert!(pause >= every.mul_f64(0.9), "{failures}: {pause:?}");
-            assert!(pause <= PAUSE_MAX.mul_f64(1.1), "{failures}: {pause:?}");
-        }
-        assert!(pause(every, 2) > every * 3);
-        assert!(pause(PAUSE_MAX * 2, 5) >= PAUSE_MAX);
-    }
-}
+mod tests;
