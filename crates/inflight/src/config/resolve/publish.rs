@@ -90,9 +90,17 @@ fn resolve_envoy(
         .and_then(|source| source.admin.as_ref())
         .filter(|admin| !admin.value.is_empty());
     let admin = keys.admin.as_ref().or(listed);
-    for (is_missing, key) in [(cluster.is_none(), "cluster"), (admin.is_none(), "admin")] {
+    let needed = [
+        ("cluster", cluster.is_none(), "the cluster's name in Envoy"),
+        (
+            "admin",
+            admin.is_none(),
+            "the admin interfaces of all Envoys that read the file, each http://HOST:PORT",
+        ),
+    ];
+    for (key, is_missing, allowed) in needed {
         let key = format!("{}.{key}", place.key);
-        if is_missing && !problems.is_reported(&key) && !problems.is_reported(&place.key) {
+        if is_missing && !problems.is_reported(&key) {
             let place = Place {
                 key,
                 ..place.clone()
@@ -100,7 +108,7 @@ fn resolve_envoy(
             problems.refuse(
                 &place,
                 "is missing: source `envoy` does not list it",
-                "what the Envoys that read the file are asked by",
+                allowed,
             );
         }
     }

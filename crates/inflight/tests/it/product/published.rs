@@ -156,7 +156,7 @@ struct Scene {
     file: PathBuf,
     targets: PathBuf,
     instance: Instance,
-    _scratch: Scratch,
+    scratch: Scratch,
 }
 
 fn fleet(envoy: &Envoy, scratch: &Scratch, more: &str) -> String {
@@ -200,7 +200,7 @@ impl Scene {
             file,
             targets: PathBuf::from(scratch.path("targets.json")),
             instance,
-            _scratch: scratch,
+            scratch,
         };
         scene.resize(replicas);
         scene.are_healthy(replicas);
@@ -246,6 +246,14 @@ impl Scene {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         assert!(answer.starts_with("HTTP/1.0 200"), "{answer}");
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        // Nothing is left to wait for.
+        locked(&self.envoy.played.in_flight).clear();
+        self.envoy.hangs(false);
     }
 }
 
@@ -378,6 +386,29 @@ fn what_cannot_be_written_at_our_start_refuses_it() {
     assert!(said.contains("there is no such folder"), "{said}");
 }
 
+#[test]
+fn a_file_is_the_same_as_long_as_its_fleet_runs_and_is_written_for_no_other() {
+    let scene = Scene::start(1, "");
+    let text = configuration(&[fleet(&scene.envoy, &scene.scratch, "")]);
+    for (from, to, why) in [
+        (
+            "endpoints.json",
+            "others.json",
+            "cannot change while the fleet runs",
+        ),
+        (
+            "name: told",
+            "name: other",
+            "is written for a fleet that is removed",
+        ),
+    ] {
+        scene.instance.rewrite(&text.replace(from, to));
+        scene.instance.signal(Signal::HUP);
+        wait_until(|| scene.instance.said().contains(why), why);
+    }
+    scene.are_healthy(1);
+}
+
 /// Replicas that stay when we end; nobody is left of them soon after the test.
 fn kept(envoy: &Envoy, scratch: &Scratch) -> String {
     let fleet = fleet(envoy, scratch, "on_exit: keep\n        orphan_grace: 5s");
@@ -395,7 +426,7 @@ fn replicas_that_are_kept_stay_in_the_file_without_an_empty_moment() {
         file: file.clone(),
         targets: PathBuf::from(scratch.path("targets.json")),
         instance: first,
-        _scratch: Scratch::new(),
+        scratch: Scratch::new(),
     };
     scene.resize(3);
     scene.are_healthy(3);
