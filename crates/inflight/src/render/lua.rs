@@ -203,8 +203,8 @@ fn bracketed(text: &str) -> String {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::tests::{measured, triton};
     use super::*;
+    use crate::render::tests::{measured, triton};
 
     pub(in crate::render) fn places() -> LuaPlaces {
         LuaPlaces {

@@ -104,7 +104,8 @@ impl<'a> Spot<'a> {
     /// Returns a number, which may be wrapped; a wrapper around nothing holds zero.
     pub(super) fn number(&self) -> Option<f64> {
         match &self.node?.value {
-            Value::Integer(_) | Value::Float(_) => self.node?.spelled.parse().ok(),
+            Value::Integer(number) => number.to_string().parse().ok(),
+            Value::Float(number) => Some(*number),
             Value::Text(text) => text.parse().ok(),
             Value::Mapping(_) => Some(self.get("value").number().unwrap_or(0.0)),
             Value::Null | Value::Bool(_) | Value::List(_) => None,
@@ -112,10 +113,10 @@ impl<'a> Spot<'a> {
     }
 
     pub(super) fn port(&self) -> Option<u16> {
-        match &self.node?.value {
-            Value::Integer(number) => u16::try_from(*number).ok(),
-            _ => None,
-        }
+        let Value::Integer(number) = self.node?.value else {
+            return None;
+        };
+        u16::try_from(number).ok()
     }
 
     /// Returns a span, which is spelled in seconds.

@@ -163,6 +163,18 @@ fn what_is_printed_has_nothing_to_warn_of_whole_or_as_a_dump() {
     }
 }
 
+#[test]
+fn what_is_said_once_and_referred_to_counts_at_each_place() {
+    let config = config(GATE);
+    let text = printed(&config, &places()).text;
+    let said = text.replacen("max_requests: 100000", "max_requests: &many 100000", 1);
+    let (before, after) = said.rsplit_once("max_requests: 100000").unwrap();
+    let text = format!("{before}max_requests: *many{after}").replace("9901", "&port 9901");
+    assert_eq!(advice(&text, &config), [] as [&str; 0], "{text}");
+    let text = text.replace("&many 100000", "&many 7");
+    assert_eq!(advice(&text, &config).len(), 2);
+}
+
 /// A setting as it is printed, what stands there instead, and what is said of it.
 const CHANGES: [(&str, &str, &str); 33] = [
     (
