@@ -72,6 +72,8 @@ fn asked(text: &str) -> impl Iterator<Item = &str> {
     text.split("httpCall").skip(1).filter_map(|rest| {
         let inside = rest.trim_start().strip_prefix('(')?.trim_start();
         let quote = inside.chars().next().filter(|c| matches!(c, '"' | '\''))?;
-        inside[1..].split_once(quote).map(|(name, _)| name)
+        let (name, _) = inside[1..].split_once(quote)?;
+        // What is spelled with escapes is not read here.
+        (!name.contains('\\')).then_some(name)
     })
 }
