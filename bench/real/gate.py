@@ -131,6 +131,7 @@ def refused():
         envoy.serve([triton])
         wait(lambda: envoy.healthy == 1, 10, "Envoy has a replica")
         product = stack.enter_context(Product(fleet(gate, envoy, [triton.metrics], maximum=1)))
+        seen(not envoy.warnings(), f"check --envoy of what it dumps: {envoy.warnings() or 'nothing to warn of'}")
         began = time.time()
         clients = stack.enter_context(real.Clients(envoy.listen, 8))
         state = lambda: product.fleet("triton")["admission"]

@@ -99,6 +99,7 @@ def cap():
         server = stack.enter_context(Server(0.02))
         proxy = stack.enter_context(envoy(server, prometheus, "closed"))
         wait(lambda: proxy.healthy == 1, 10, "Envoy has a server")
+        seen(not proxy.warnings(), f"check --envoy of what it dumps: {proxy.warnings() or 'nothing to warn of'}")
         clients = stack.enter_context(real.Clients(proxy.listen, 8))
         wait(lambda: clients.answered > 8, 10, "sessions run")
         before = clients.answered

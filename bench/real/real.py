@@ -157,7 +157,7 @@ class Printed(Component):
 
     def __init__(self, fleet, listen, admin, cluster, *flags):
         super().__init__("envoy")
-        self.listen, self.admin, self.cluster = listen, admin, cluster
+        self.listen, self.admin, self.cluster, self.fleet = listen, admin, cluster, fleet
         (self.path / "envoy.yaml").write_text(ask_about(
             fleet, "render", "envoy", "--listen", f"127.0.0.1:{listen}", "--admin", f"127.0.0.1:{admin}", *flags).stdout)
 
@@ -172,6 +172,13 @@ class Printed(Component):
         page = get(f"http://127.0.0.1:{self.admin}/stats?filter=^{re.escape(name)}$") or ""
         found = re.search(r": (\d+)", page)
         return int(found.group(1)) if found else 0
+
+    def warnings(self):
+        """What `inflight check --envoy` says of what runs."""
+        dump = self.path / "dump.json"
+        dump.write_text(get(f"http://127.0.0.1:{self.admin}/config_dump"))
+        checked = ask_about(self.fleet, "check", "--envoy", dump).stdout.splitlines()
+        return [line for line in checked if " envoy " in line and "nothing to warn of" not in line]
 
     @property
     def healthy(self):

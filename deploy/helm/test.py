@@ -205,6 +205,10 @@ def check_files(things, what, folder):
         file.write_text(maps["t-inflight-envoy"]["data"]["envoy.yaml"])
         code, out, errors = run(REAL / "envoy", "--mode", "validate", "-c", file, "--log-level", "error")
         say(code == 0, f"{what}: envoy --mode validate", (errors + out).strip()[-400:])
+        if have_inflight:
+            code, out, errors = run(INFLIGHT, "check", "-c", folder / "inflight.yaml", "--envoy", file)
+            warnings = [line for line in out.splitlines() if line.startswith("warning: envoy")]
+            say(code == 0 and not warnings, f"{what}: inflight check --envoy", errors + "\n".join(warnings))
     if "t-inflight-prometheus" in maps and have_promtool:
         for name, text in maps["t-inflight-prometheus"]["data"].items():
             (folder / name).write_text(text)

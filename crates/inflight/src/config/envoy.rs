@@ -134,20 +134,20 @@ fn check_admin(file: &File<'_>, pages: &[&PageUrl], advice: &mut Vec<Problem>) {
     }
     let mut ports: Vec<u16> = file.listeners.iter().filter_map(file::port_of).collect();
     ports.extend(socket.get("port_value").port());
-    for page in pages {
-        let port = page
-            .authority
-            .rsplit_once(':')
-            .map_or("80", |(_, port)| port);
-        let is_there = port.parse().is_ok_and(|port| ports.contains(&port));
-        if !is_there {
-            let what = format!(
-                "{}: the fleet's source reads {}, and no listener has that port",
-                socket.get("port_value").found(""),
-                page.authority
-            );
-            advice.push(problem(&socket.get("port_value"), what));
-        }
+    let is_there = |page: &&PageUrl| {
+        let port = (page.authority.rsplit_once(':')).map_or("80", |(_, port)| port);
+        port.parse().is_ok_and(|port| ports.contains(&port))
+    };
+    // Of several Envoys each has one of them.
+    if !pages.iter().any(is_there) {
+        let at = socket.get("port_value");
+        let read: Vec<&str> = pages.iter().map(|page| page.authority.as_str()).collect();
+        let what = format!(
+            "{}, and no listener has a port that inflight reads: {}",
+            at.found(""),
+            read.join(", ")
+        );
+        advice.push(problem(&at, what));
     }
 }
 

@@ -396,7 +396,7 @@ const AROUND: [(&str, &str, &str); 4] = [
     (
         "port_value: 9901",
         "port_value: 9999",
-        "port_value: is 9999: the fleet's source reads 127.0.0.1:9901",
+        "port_value: is 9999, and no listener has a port that inflight reads: 127.0.0.1:9901",
     ),
 ];
 
