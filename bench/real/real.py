@@ -155,6 +155,8 @@ class Envoy(Component):
 class Printed(Component):
     """The Envoy that `inflight render envoy` prints for a fleet, with nothing changed in it."""
 
+    workers = 1
+
     def __init__(self, fleet, listen, admin, cluster, *flags):
         super().__init__("envoy")
         self.listen, self.admin, self.cluster, self.fleet = listen, admin, cluster, fleet
@@ -162,7 +164,7 @@ class Printed(Component):
             fleet, "render", "envoy", "--listen", f"127.0.0.1:{listen}", "--admin", f"127.0.0.1:{admin}", *flags).stdout)
 
     def command(self):
-        return [REAL / "bin" / "envoy", "-c", self.path / "envoy.yaml", "--concurrency", "1",
+        return [REAL / "bin" / "envoy", "-c", self.path / "envoy.yaml", "--concurrency", str(self.workers),
                 "--disable-hot-restart", "--log-level", "warning"]
 
     def ready(self):
