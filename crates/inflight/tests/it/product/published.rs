@@ -260,8 +260,13 @@ impl Drop for Scene {
 #[test]
 fn b60_the_replica_with_least_in_flight_goes_and_is_ended_once_envoy_has_nothing_there() {
     let scene = Scene::start(2, "");
-    let targets: Value = serde_json::from_slice(&fs::read(&scene.targets).unwrap()).unwrap();
-    assert_eq!(targets.as_array().unwrap().len(), 2, "{targets}");
+    let targets = || -> Value {
+        let text = fs::read(&scene.targets).unwrap();
+        serde_json::from_slice(&text).unwrap()
+    };
+    let count = || targets().as_array().unwrap().len();
+    wait_until(|| count() == 2, "both are to be scraped");
+    let targets = targets();
     assert_eq!(
         targets[0]["labels"],
         json!({"fleet": "told", "replica": "0"})
