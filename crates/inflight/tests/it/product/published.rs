@@ -421,45 +421,57 @@ fn kept(envoy: &Envoy, scratch: &Scratch) -> String {
 }
 
 #[test]
-fn replicas_that_are_kept_stay_in_the_file_without_an_empty_moment() {
+fn replicas_that_are_kept_stay_in_the_file_over_a_restart_without_an_empty_moment() {
+    passes_on(|first, fleet| {
+        assert_eq!(first.terminate(), Some(0), "{}", first.said());
+        Instance::start(fleet)
+    });
+}
+
+#[test]
+fn a_successor_that_takes_over_goes_on_with_the_file_without_an_empty_moment() {
+    passes_on(|first, fleet| {
+        let second = Instance::take_over(fleet);
+        assert_eq!(first.ended(), Some(0), "{}", first.said());
+        second
+    });
+}
+
+/// Lets another process of ours go on, and holds that the file says the same all the time.
+fn passes_on(pass_on: impl FnOnce(&mut Instance, &[String]) -> Instance) {
     let (envoy, scratch) = (Envoy::start(), Scratch::new());
     let file = PathBuf::from(scratch.path("endpoints.json"));
     locked(&envoy.played.file).clone_from(&file);
-    let first = Instance::start(&[kept(&envoy, &scratch)]);
+    let fleet = [kept(&envoy, &scratch)];
     let mut scene = Scene {
-        envoy: envoy.clone(),
+        instance: Instance::start(&fleet),
+        envoy,
         file: file.clone(),
         targets: PathBuf::from(scratch.path("targets.json")),
-        instance: first,
-        scratch: Scratch::new(),
+        scratch,
     };
     scene.resize(3);
     scene.are_healthy(3);
     let ports = scene.ports();
-    let (is_over, seen) = (Arc::new(AtomicBool::new(false)), ports.clone());
-    let watcher = {
-        let is_over = Arc::clone(&is_over);
-        thread::spawn(move || {
-            while !is_over.load(Ordering::SeqCst) {
-                let listed = listed(&file);
-                assert_eq!(listed.keys().copied().collect::<Vec<_>>(), seen);
-                assert!(listed.values().all(|it| it == "HEALTHY"), "{listed:?}");
-                thread::sleep(Duration::from_millis(1));
-            }
-        })
-    };
-    assert_eq!(
-        scene.instance.terminate(),
-        Some(0),
-        "{}",
-        scene.instance.said()
-    );
-    let second = Instance::start(&[kept(&envoy, &scratch)]);
+    let is_over = Arc::new(AtomicBool::new(false));
+    let (is_seen, seen) = (Arc::clone(&is_over), ports.clone());
+    let watcher = thread::spawn(move || {
+        while !is_seen.load(Ordering::SeqCst) {
+            let listed = listed(&file);
+            assert_eq!(listed.keys().copied().collect::<Vec<_>>(), seen);
+            assert!(listed.values().all(|it| it == "HEALTHY"), "{listed:?}");
+            thread::sleep(Duration::from_millis(1));
+        }
+    });
+    let second = pass_on(&mut scene.instance, &fleet);
     let ready = || second.fleet("told")["replicas"]["ready"] == 3;
     wait_until(ready, "the successor has them");
     is_over.store(true, Ordering::SeqCst);
     watcher.join().unwrap();
-    // It is the successor's: one that dies leaves.
-    let id = |said: &str| said.matches("\"message\":\"replica adopted\"").count();
-    assert_eq!(id(&second.said()), 3, "{}", second.said());
+    // It is the successor's from here on: a replica that dies is out of it.
+    scene.instance.kill_a_server();
+    scene.wait("one is out of it", |listed| {
+        ports.iter().any(|port| !listed.contains_key(port))
+    });
+    assert_eq!(second.fleet("told")["crashes"], 1);
 }
