@@ -95,7 +95,7 @@ impl Running {
             let listener = bound.listener()?;
             Some((config.admin, bound, listener))
         };
-        let keda = self.keda.plan(&config.fleets).await?;
+        let keda = self.keda.plan(&config.fleets)?;
         let step = |config: FleetConfig| {
             let running = self.fleets.iter().find(|fleet| fleet.name() == config.name);
             let name = config.name.clone();

@@ -338,7 +338,8 @@ fn a_replica_that_crashes_is_out_of_the_file_and_another_takes_its_place() {
         !listed.contains_key(&before[0])
     });
     scene.are_healthy(1);
-    assert_eq!(scene.instance.fleet("told")["crashes"], 1);
+    let crashes = || scene.instance.fleet("told")["crashes"].clone();
+    wait_until(|| crashes() == 1, "it is counted");
 }
 
 #[test]
@@ -473,5 +474,5 @@ fn passes_on(pass_on: impl FnOnce(&mut Instance, &[String]) -> Instance) {
     scene.wait("one is out of it", |listed| {
         ports.iter().any(|port| !listed.contains_key(port))
     });
-    assert_eq!(second.fleet("told")["crashes"], 1);
+    wait_until(|| second.fleet("told")["crashes"] == 1, "it is counted");
 }
