@@ -195,10 +195,9 @@ impl Publisher {
                     }
                 }
                 Some(permit) = reserve(to_target.as_ref()), if !self.inbox.is_empty() => {
-                    match (permit, self.inbox.pop_front()) {
-                        (Ok(permit), Some(command)) => permit.send(command),
-                        // A target that is gone shows in its news.
-                        (Ok(_) | Err(_), _) => {}
+                    // A target that is gone shows in its news.
+                    if let (Ok(permit), Some(command)) = (permit, self.inbox.pop_front()) {
+                        permit.send(command);
                     }
                 }
                 Some(reading) = readings.recv() => self.on_reading(reading),
@@ -275,7 +274,8 @@ impl Publisher {
         let again = self.outputs.values().filter_map(|output| output.again_at);
         let again = again.filter(|_| !self.is_handed_over).min();
         let due = self.book.poll_timeout().filter(|_| !self.is_handed_over);
-        [due, again, self.end_by.filter(|_| !self.is_ended())]
+        let now = self.fleet.clock().now();
+        [due, again, self.end_by.filter(|&by| by > now)]
             .into_iter()
             .flatten()
             .min()
@@ -331,6 +331,7 @@ impl Publisher {
                 continue;
             };
             output.is_writing = true;
+            output.again_at = None;
             // A disk that hangs holds up nobody else.
             self.writing.spawn_blocking(move || {
                 let written = files::replace(&file, value.to_string().as_bytes());
