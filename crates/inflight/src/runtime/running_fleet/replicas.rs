@@ -91,7 +91,7 @@ impl RunningReplicas {
         let (commands, commands_taken) = mpsc::channel(COMMANDS_WAITING);
         let (told, events) = mpsc::channel(EVENTS_WAITING);
         let (read, readings) = mpsc::channel(READINGS_WAITING);
-        let (in_haste, haste_seen) = watch::channel(false);
+        let (in_haste, haste_seen) = watch::channel(None);
         if let Some(envoys) = settings.publish.envoy.clone() {
             let source = ClustersSource {
                 fleet: fleet.name().to_owned(),
