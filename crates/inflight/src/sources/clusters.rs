@@ -420,7 +420,7 @@ mod tests {
         assert_eq!(first, Duration::from_secs(5));
         let pause = |readings| pause_in_haste(readings, false).as_millis();
         assert_eq!([pause(101), pause(102), pause(105)], [100, 200, 1_600]);
-        assert!(pause_in_haste(u32::MAX, true) >= Duration::from_secs(3_600));
+        assert!(pause_in_haste(u32::MAX, true) >= Duration::from_secs(3_000));
         assert_eq!(pause_in_haste(1, true), FAILED_IN_HASTE);
         assert_eq!(pause_in_haste(105, true), Duration::from_millis(1_600));
     }
