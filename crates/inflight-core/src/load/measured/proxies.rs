@@ -138,16 +138,17 @@ impl Proxies {
         })
     }
 
-    /// Tells whether every proxy that is read in time has a healthy replica.
+    /// Tells whether proxies are read in time, and each that is has a healthy replica.
     pub(super) fn all_route(&self, now: Timestamp, patience: Patience) -> bool {
         let is_read =
             |proxy: &&Proxy| patience.standing(now, proxy.flow.read_at()) == Standing::Read;
-        let mut read = self.rows.values().filter(is_read);
-        read.all(|proxy| {
-            proxy
-                .latest
-                .is_some_and(|latest| latest.healthy > Replicas::ZERO)
-        })
+        let mut read = self.rows.values().filter(is_read).peekable();
+        read.peek().is_some()
+            && read.all(|proxy| {
+                proxy
+                    .latest
+                    .is_some_and(|latest| latest.healthy > Replicas::ZERO)
+            })
     }
 
     pub(super) fn observe(
