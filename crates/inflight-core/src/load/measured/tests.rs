@@ -345,24 +345,6 @@ fn without_any_proxy_what_is_in_flight_and_healthy_is_unknown() {
 }
 
 #[test]
-fn a_replica_is_routed_to_by_proxies_that_say_so_and_not_by_those_that_nobody_reads() {
-    assert!(by(None, Estimator::LiveGauge).is_routed_everywhere(at(0.0)));
-    assert!(!joined(0, 1).is_routed_everywhere(at(0.0)));
-    let mut joined = joined(2, 1);
-    assert!(!joined.is_routed_everywhere(at(0.0)));
-    joined.on_proxy(at(0.0), PROXY, &proxy(0.0, 1));
-    assert!(joined.is_routed_everywhere(at(0.5)));
-    joined.on_proxy(at(1.0), PeerId(2), &proxy(0.0, 0));
-    assert!(!joined.is_routed_everywhere(at(1.0)));
-    joined.on_proxy(at(2.0), PeerId(2), &proxy(0.0, 1));
-    assert!(joined.is_routed_everywhere(at(2.0)));
-    assert!(
-        !joined.is_routed_everywhere(at(10.0)),
-        "none is read in time"
-    );
-}
-
-#[test]
 fn servers_of_a_fleet_that_shrank_are_no_part_of_it() {
     let mut joined = joined(1, 4);
     for second in 0..60 {

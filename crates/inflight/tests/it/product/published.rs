@@ -415,6 +415,31 @@ fn a_file_is_the_same_as_long_as_its_fleet_runs_and_is_written_for_no_other() {
     scene.are_healthy(1);
 }
 
+#[test]
+fn how_often_envoys_are_asked_what_they_have_changes_at_a_reload() {
+    let scene = Scene::start(1, "");
+    let text = configuration(&[fleet(&scene.envoy, &scene.scratch, "")]);
+    let changes = || {
+        scene
+            .instance
+            .said()
+            .matches("configuration changed")
+            .count()
+    };
+    scene
+        .instance
+        .rewrite(&text.replace("every: 100ms", "every: 10s"));
+    scene.instance.signal(Signal::HUP);
+    wait_until(|| changes() == 1, "it is in force");
+    let asked = || *locked(&scene.envoy.played.answered);
+    let before = asked();
+    thread::sleep(Duration::from_secs(1));
+    assert!(asked() <= before + 2, "asked anew, and then not for long");
+    scene.instance.rewrite(&text);
+    scene.instance.signal(Signal::HUP);
+    scene.envoy.is_asked();
+}
+
 /// Replicas that stay when we end; nobody is left of them soon after the test.
 fn kept(envoy: &Envoy, scratch: &Scratch) -> String {
     let fleet = fleet(envoy, scratch, "on_exit: keep\n        orphan_grace: 5s");
