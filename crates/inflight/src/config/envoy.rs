@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use super::document;
 use super::error::Problem;
-use super::{Config, EnvoyEstimator, EnvoyFile, FleetConfig, MeasuredSettings, PageUrl, Target};
+use super::{Config, EnvoyEstimator, FleetConfig, MeasuredSettings, PageUrl};
 use file::File;
 use spot::{Spot, problem};
 
@@ -24,7 +24,6 @@ use spot::{Spot, problem};
 const FLUSH_MAX: Duration = Duration::from_secs(1);
 /// How often Envoy flushes unless told otherwise.
 const FLUSH_DEFAULT: Duration = Duration::from_secs(5);
-
 /// Returns what is worth a look for the fleets of a configuration, in the order of the file.
 ///
 /// *Errors*: it is no YAML, larger than the bounds, or no mapping.
@@ -59,10 +58,10 @@ pub fn envoy_advice(text: &str, config: &Config) -> Result<Vec<Problem>, Problem
 }
 
 fn of_fleet(file: &File<'_>, fleet: &FleetConfig, advice: &mut Vec<Problem>) {
-    let told = told(fleet);
-    let names = match (&fleet.measured, told) {
+    let endpoints = fleet.endpoints_file();
+    let names = match (&fleet.measured, endpoints) {
         (Some(MeasuredSettings::Envoy(envoy)), _) => vec![envoy.cluster.clone()],
-        (_, Some(told)) => vec![told.cluster.clone()],
+        (_, Some(endpoints)) => vec![endpoints.cluster.clone()],
         (Some(MeasuredSettings::Vllm(_) | MeasuredSettings::Prometheus(_)) | None, None) => {
             file.routed_clusters()
         }
@@ -79,11 +78,11 @@ fn of_fleet(file: &File<'_>, fleet: &FleetConfig, advice: &mut Vec<Problem>) {
             advice.push(problem(&file.root, what));
             return;
         };
-        cluster::add(&cluster, told.map(|told| told.file.as_path()), advice);
+        cluster::add(&cluster, endpoints.map(|it| it.file.as_path()), advice);
         traffic::add(file, fleet, name, advice);
         gate::add(file, fleet, name, advice);
     }
-    let mut read: Vec<&PageUrl> = told.iter().flat_map(|told| &told.admin).collect();
+    let mut read: Vec<&PageUrl> = endpoints.iter().flat_map(|it| &it.admin).collect();
     if let Some(MeasuredSettings::Envoy(envoy)) = &fleet.measured {
         if envoy.estimator == EnvoyEstimator::TimeSum {
             check_flush(file, advice);
@@ -92,14 +91,6 @@ fn of_fleet(file: &File<'_>, fleet: &FleetConfig, advice: &mut Vec<Problem>) {
     }
     if !read.is_empty() {
         check_admin(file, &read, advice);
-    }
-}
-
-/// Returns the file by which we tell Envoys the replicas that we start.
-fn told(fleet: &FleetConfig) -> Option<&EnvoyFile> {
-    match &fleet.target {
-        Target::Process(process) => process.publish.envoy.as_ref(),
-        Target::Advise | Target::Keda { .. } => None,
     }
 }
 
@@ -127,7 +118,8 @@ fn check_admin(file: &File<'_>, pages: &[&PageUrl], advice: &mut Vec<Problem>) {
     if host.text().is_some_and(|host| !is_loopback(host)) {
         let what = format!(
             "{}: whoever reaches it can stop Envoy; should be 127.0.0.1, with a listener that passes \
-             on `/stats/prometheus` alone for those who read it from elsewhere",
+             on `/ready`, `/stats/prometheus` and `/clusters` alone, as `inflight render envoy` prints \
+             it, for those who read it from elsewhere",
             host.found("")
         );
         advice.push(problem(&host, what));

@@ -11,7 +11,6 @@ use super::yaml::{block, quoted};
 use super::{RenderError, Rendered};
 use crate::config::{
     Config, FleetConfig, MeasuredSettings, PageUrl, PagesSettings, ServerKind, ServersSettings,
-    Target,
 };
 
 /// The longest interval between scrapes; a window of a rate has four at least.
@@ -137,11 +136,10 @@ fn add_file(
     every: Duration,
 ) -> Option<String> {
     let port = servers.metrics.port.as_ref()?;
-    let told = match &fleet.target {
-        Target::Process(process) => process.publish.prometheus.as_ref(),
-        Target::Advise | Target::Keda { .. } => None,
-    };
-    let Some(told) = told.filter(|told| told.port.as_ref() == Some(port)) else {
+    let targets = (fleet.publish())
+        .and_then(|publish| publish.prometheus.as_ref())
+        .filter(|targets| targets.port.as_ref() == Some(port));
+    let Some(targets) = targets else {
         return Some(format!(
             "fleet {}: its replicas are not scraped: `target.process.publish.prometheus: {{ file: …, \
              port: {port} }}` tells a Prometheus where they are",
@@ -151,7 +149,7 @@ fn add_file(
     let kind = kind(&servers.kind);
     let job = jobs.entry((kind, METRICS_PATH.to_owned())).or_default();
     job.every = Some(job.every.map_or(every, |before| before.min(every)));
-    add_once(&mut job.files, told.file.display().to_string());
+    add_once(&mut job.files, targets.file.display().to_string());
     None
 }
 

@@ -202,6 +202,13 @@ fn warnings_of_an_envoy_do_not_refuse_and_what_is_none_does() {
                 .healthy_panic_threshold: is not set, which is 50: ";
     assert!(text.contains(line), "{text}");
     assert!(text.starts_with("triton: cluster "), "{text}");
+    let admin = "admin: { address: { socket_address: { address: 0.0.0.0, port_value: 9901 } } }\n\
+                 static_resources: { clusters: [{ name: gr\"pc }] }\n";
+    fs::write(folder.0.join("admin.yaml"), admin).unwrap();
+    let (_, text, _) = run(&folder, &["check", "--envoy", "admin.yaml"]);
+    for path in ["/ready", "/stats/prometheus", "/clusters"] {
+        assert!(text.contains(&format!("`{path}`")), "{text}");
+    }
     for (file, why) in [
         ("none.yaml", "cannot be read"),
         ("list.yaml", "is no configuration of Envoy"),

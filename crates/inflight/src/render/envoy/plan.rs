@@ -5,8 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use super::Others;
 use crate::config::{
-    EnvoyFile, ExtAuthzSettings, FleetConfig, GateMode, MeasuredSettings, PageUrl, PagesSettings,
-    ServerKind, Target,
+    ExtAuthzSettings, FleetConfig, GateMode, MeasuredSettings, PageUrl, PagesSettings, ServerKind,
 };
 use crate::render::lua::{Filter, LuaPlaces};
 use crate::render::{Address, RenderError, Selector};
@@ -108,10 +107,9 @@ impl<'a> Plan<'a> {
         let Some(measured) = &fleet.measured else {
             return Err(RenderError::NoEnvoy(fleet.name.clone()));
         };
-        let told = told(fleet);
-        let (cluster, page) = match (measured, told) {
+        let (cluster, page) = match (measured, fleet.endpoints_file()) {
             (MeasuredSettings::Envoy(envoy), _) => (&envoy.cluster, first(&envoy.admin)),
-            (_, Some(told)) => (&told.cluster, told.admin.first()),
+            (_, Some(endpoints)) => (&endpoints.cluster, endpoints.admin.first()),
             (MeasuredSettings::Vllm(_) | MeasuredSettings::Prometheus(_), None) => {
                 (&fleet.name, None)
             }
@@ -126,14 +124,6 @@ impl<'a> Plan<'a> {
             protocol: places.protocol.unwrap_or_else(|| protocol(measured)),
             guard: guard(fleet, selector, places, warnings)?,
         })
-    }
-}
-
-/// Returns the file by which we tell Envoys the replicas that we start.
-fn told(fleet: &FleetConfig) -> Option<&EnvoyFile> {
-    match &fleet.target {
-        Target::Process(process) => process.publish.envoy.as_ref(),
-        Target::Advise | Target::Keda { .. } => None,
     }
 }
 
@@ -187,8 +177,8 @@ fn servers(
     if !places.servers.is_empty() {
         return Servers::Listed(places.servers.clone());
     }
-    if let Some(told) = told(fleet) {
-        return Servers::File(told.file.to_string_lossy().into_owned());
+    if let Some(endpoints) = fleet.endpoints_file() {
+        return Servers::File(endpoints.file.to_string_lossy().into_owned());
     }
     let guess = guessed(fleet, measured);
     let all: Vec<String> = guess.iter().map(ToString::to_string).collect();

@@ -384,6 +384,31 @@ fn a_file_that_cannot_be_written_is_told_and_written_as_soon_as_it_can_be() {
 }
 
 #[test]
+fn how_often_envoys_are_asked_what_they_have_changes_at_a_reload() {
+    let scene = Scene::start(1, "");
+    let text = configuration(&[fleet(&scene.envoy, &scene.scratch, "")]);
+    let changes = || {
+        scene
+            .instance
+            .said()
+            .matches("configuration changed")
+            .count()
+    };
+    scene
+        .instance
+        .rewrite(&text.replace("every: 100ms", "every: 10s"));
+    scene.instance.signal(Signal::HUP);
+    wait_until(|| changes() == 1, "it is in force");
+    let asked = || *locked(&scene.envoy.played.answered);
+    let before = asked();
+    thread::sleep(Duration::from_secs(1));
+    assert!(asked() <= before + 2, "asked anew, and then not for long");
+    scene.instance.rewrite(&text);
+    scene.instance.signal(Signal::HUP);
+    scene.envoy.is_asked();
+}
+
+#[test]
 fn what_cannot_be_written_at_our_start_refuses_it() {
     let (envoy, scratch) = (Envoy::start(), Scratch::new());
     let text = fleet(&envoy, &scratch, "").replace("endpoints.json", "none/endpoints.json");
