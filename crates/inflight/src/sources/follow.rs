@@ -92,8 +92,8 @@ impl<R: Reader, N: Fn(&str) -> (R, String)> Follow<R, N> {
         }
     }
 
-    /// Asks until `stop` fires. A panic of a reader is ours: who asks on without it would not know
-    /// what it lacks.
+    /// Asks until `stop` fires. Panics as a reader does: without it nobody would ask one system any
+    /// more, and none would be the wiser.
     pub(super) async fn run(mut self, stop: oneshot::Receiver<()>) {
         for page in self.asked.pages.listed.clone() {
             self.follow(&page.authority, &page.path);
