@@ -106,15 +106,6 @@ impl Prepared {
     /// A setting is impossible, or the address cannot be listened on.
     pub(super) fn new(config: FleetConfig, sockets: &mut Sockets) -> anyhow::Result<Self> {
         let settings = PartSettings::new(&config, &ModelRows::default())?;
-        if let Some(publish) = &settings.publish {
-            // Envoy does not start without its file.
-            publish::prepare(&publish.publish, &config.name).map_err(|(file, error)| {
-                let (name, file) = (&config.name, file.display());
-                anyhow::anyhow!(
-                    "fleet {name}: target.process.publish: cannot write {file}: {error}"
-                )
-            })?;
-        }
         Ok(Self {
             gateway: bind(&settings, &config, sockets)?,
             gate: BoundGate::bind(&settings, &config, sockets)?,
@@ -136,6 +127,22 @@ impl Prepared {
     /// Returns the files that are written for it.
     pub(super) fn files(&self) -> Vec<PathBuf> {
         self.settings.files()
+    }
+
+    /// Makes sure that they are there, since Envoy does not start without its own, and can be written.
+    /// To be called last of all that may fail: what is there may be another's.
+    ///
+    /// # Errors
+    /// One cannot be written.
+    pub(super) fn ensure_files(&self) -> anyhow::Result<()> {
+        let Some(publish) = &self.settings.publish else {
+            return Ok(());
+        };
+        let name = self.name();
+        publish::prepare(&publish.publish, name).map_err(|(file, error)| {
+            let file = file.display();
+            anyhow::anyhow!("fleet {name}: target.process.publish: cannot write {file}: {error}")
+        })
     }
 
     /// Returns the names of its models, by row.
@@ -373,6 +380,12 @@ impl RunningFleet {
     /// Tells whether the replicas stay when we end.
     pub(super) fn keeps(&self) -> bool {
         self.settings.keeps()
+    }
+
+    /// Tells whether its replicas end with us and have requests past us: nobody can take it over.
+    pub(super) fn must_drain_itself(&self) -> bool {
+        let publish = self.settings.publish.as_ref();
+        publish.is_some_and(|it| it.publish.envoy.is_some()) && !self.keeps()
     }
 
     /// Decides nothing more and returns what is known; `None` when the control loop has failed.

@@ -23,7 +23,8 @@ const RULES: [Rule; 2] = [
         at: &["common_lb_config", "update_merge_window"],
         is_right: |found| found.span() == Some(Duration::ZERO),
         default: "1s",
-        why: "a server that became healthy counts so much later, and calls from zero meet none",
+        why: "a server that became healthy counts so much later, and calls from zero meet none; one that is \
+              to go gets calls for as long, which may be lost",
         should: "0s",
     },
 ];

@@ -39,7 +39,7 @@ pub(super) struct RunningReplicas {
 struct AskedEnvoys {
     settings: EnvoyFile,
     readings: mpsc::Sender<RoutedReading>,
-    in_haste: watch::Receiver<bool>,
+    in_haste: watch::Receiver<Option<u64>>,
     part: Part,
 }
 
@@ -100,7 +100,7 @@ impl RunningReplicas {
         let (commands, commands_taken) = mpsc::channel(COMMANDS_WAITING);
         let (events_tx, events) = mpsc::channel(EVENTS_WAITING);
         let (read, readings) = mpsc::channel(READINGS_WAITING);
-        let (in_haste, haste_seen) = watch::channel(false);
+        let (in_haste, haste_seen) = watch::channel(None);
         if let Some(envoys) = settings.publish.envoy.clone() {
             self.envoys = Some(AskedEnvoys::start(fleet, envoys, read, haste_seen));
         }
@@ -178,7 +178,7 @@ impl AskedEnvoys {
         fleet: &Fleet,
         settings: EnvoyFile,
         readings: mpsc::Sender<RoutedReading>,
-        in_haste: watch::Receiver<bool>,
+        in_haste: watch::Receiver<Option<u64>>,
     ) -> Self {
         let source = ClustersSource {
             fleet: fleet.name().to_owned(),

@@ -6,6 +6,7 @@ use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
@@ -438,6 +439,57 @@ fn a_file_is_the_same_as_long_as_its_fleet_runs_and_is_written_for_no_other() {
         wait_until(|| scene.instance.said().contains(why), why);
     }
     scene.are_healthy(1);
+}
+
+#[test]
+fn a_change_that_is_refused_leaves_no_file_of_endpoints_behind() {
+    let scene = Scene::start(1, "");
+    // Its other file is the running fleet's.
+    let text = configuration(&[fleet(&scene.envoy, &scene.scratch, "")])
+        .replace("name: told", "name: other")
+        .replace("endpoints.json", "fresh.json");
+    scene.instance.rewrite(&text);
+    scene.instance.signal(Signal::HUP);
+    let why = "is written for a fleet that is removed";
+    wait_until(|| scene.instance.said().contains(why), why);
+    assert!(!PathBuf::from(scene.scratch.path("fresh.json")).exists());
+}
+
+#[test]
+fn nobody_takes_over_replicas_that_end_with_us_while_envoy_sends_them_requests() {
+    let (envoy, scratch) = (Envoy::start(), Scratch::new());
+    let file = PathBuf::from(scratch.path("endpoints.json"));
+    locked(&envoy.played.file).clone_from(&file);
+    let state = format!("state: {{ dir: {:?} }}\n", scratch.path("state"));
+    let ends = fleet(&envoy, &scratch, "") + &state;
+    let scene = Scene {
+        instance: Instance::start(std::slice::from_ref(&ends)),
+        envoy,
+        file,
+        targets: PathBuf::from(scratch.path("targets.json")),
+        scratch,
+    };
+    scene.are_healthy(1);
+    let ports = scene.ports();
+    scene.envoy.has(ports[0], 1);
+    // Whatever the successor would do with its own.
+    let keeps = fleet(&scene.envoy, &scene.scratch, "on_exit: keep") + &state;
+    for successor in [ends, keeps] {
+        let text = configuration(&[successor]);
+        let file = scene.scratch.file("successor.yaml", &text);
+        let output = Command::new("timeout")
+            .args(["30", INFLIGHT, "run", "-c", &file, "--take-over"])
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("use `on_exit: keep`"), "{said}");
+        scene.are_healthy(1);
+        assert_eq!(scene.ports(), ports);
+    }
+    // It still decides, and writes.
+    scene.resize(2);
+    scene.are_healthy(2);
 }
 
 /// Replicas that stay when we end; nobody is left of them soon after the test.
