@@ -385,7 +385,7 @@ impl RunningFleet {
     /// Tells whether its replicas end with us and have requests past us: nobody can take it over.
     pub(super) fn must_drain_itself(&self) -> bool {
         let publish = self.settings.publish.as_ref();
-        publish.is_some_and(|it| it.publish.envoy.is_some()) && !self.keeps()
+        publish.is_some_and(|publish| publish.publish.envoy.is_some()) && !self.keeps()
     }
 
     /// Decides nothing more and returns what is known; `None` when the control loop has failed.
