@@ -125,8 +125,11 @@ class Fleet:
         fleet = self.product.fleet("triton")
         return fleet and fleet["replicas"]
 
-    def decision(self):
-        return (self.product.fleet("triton") or {}).get("decision")
+    def reasons(self):
+        """Why inflight's own policy changed the size, as it said it, and when."""
+        answer = self.product.get("/api/v1/fleets/triton/decisions?limit=200") or {"decisions": []}
+        return [[one["at"], one["current"], one["desired"], one["reason"]] for one in reversed(answer["decisions"])
+                if one["current"] != one["desired"]]
 
     def resize(self, size):
         body = json.dumps({"replicas": size, "for": "1h"}).encode()

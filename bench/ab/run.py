@@ -14,6 +14,7 @@ import json
 import os
 import pathlib
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -24,16 +25,15 @@ import rig
 ARMS = ("queue-latency", "occupancy", "staffing")
 EXTRA_ARMS = ("queue-latency-hpa",)
 # Mean service times, 25-fold apart; a client pauses for a third of one between two requests.
-MIXTURES = {"fast": 30, "slow": 750}
+MIXTURES = {"fast": 25, "slow": 625}
 # Capped: more clients than `most` replicas can serve without waiting. Free: fewer.
 LEVELS = {
-    "capped": {"jobs": 12, "most": 5, "requests": {"fast": 2000, "slow": 85}},
-    "free": {"jobs": 6, "most": 10, "requests": {"fast": 2200, "slow": 85}},
+    "capped": {"jobs": 12, "most": 5, "requests": {"fast": 2200, "slow": 100}},
+    "free": {"jobs": 6, "most": 10, "requests": {"fast": 2800, "slow": 100}},
     "tiny": {"jobs": 2, "most": 2, "requests": {"fast": 60, "slow": 3}},
 }
 # inflight's own intervals that can be set, at a quarter; its windows of 6 s and 30 s and its tick of 2 s cannot.
 STAFFING = "policy: staffing, down_window: 15s"
-RESULTS = rig.HERE / "results"
 
 
 def run(arm, mixture, level, repetition, delay=rig.START_DELAY, fleet_kind=rig.Fleet):
@@ -59,6 +59,7 @@ def run(arm, mixture, level, repetition, delay=rig.START_DELAY, fleet_kind=rig.F
         running.callback(clients.stop)
         began, cpu = time.time(), rig.cpu_times()
         samples, moves, polls = watch(clients, fleet, envoy, prometheus, ratio_query, scaler)
+        reasons = [] if scaler else fleet.reasons()
         busy, of_all = (after - before for before, after in zip(cpu, rig.cpu_times()))
         if clients.seen is None:
             sys.exit("the clients failed")
@@ -69,7 +70,7 @@ def run(arm, mixture, level, repetition, delay=rig.START_DELAY, fleet_kind=rig.F
         **summary(clients.seen, samples, moves),
         "machine": {"busy": round(busy / of_all, 3), "processors": os.cpu_count(), "load": os.getloadavg(),
                     "own_cpu_seconds": round(usage.ru_utime + usage.ru_stime, 1)},
-        "polls": polls,
+        "polls": polls, "reasons": reasons,
     }
 
 
@@ -146,16 +147,11 @@ def series(samples, requests, begin, step=2.5):
     return {"columns": columns, "rows": table}
 
 
-def write(result):
-    RESULTS.mkdir(exist_ok=True)
+def write(result, folder):
+    folder.mkdir(exist_ok=True)
     name = "{level}-{mixture}-{arm}-{repetition}.json".format(**result)
-    text = json.dumps(result, indent=1)
-    # One row, one line.
-    path = RESULTS / name
-    path.write_text(json.dumps({key: value for key, value in result.items() if key not in ("series", "polls")}, indent=1)[:-2]
-                    + ',\n "polls": ' + json.dumps(result["polls"])
-                    + ',\n "series": ' + json.dumps(result["series"]) + "\n}\n")
-    del text
+    path = folder / name
+    path.write_text("{\n" + ",\n".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in result.items()) + "\n}\n")
     return path
 
 
@@ -166,14 +162,14 @@ def line(result):
             + "  busy {busy:.2f}  own {own_cpu_seconds:.0f} s".format(**result["machine"]))
 
 
-def all_of_it(repetitions, arms, levels):
+def all_of_it(repetitions, arms, levels, more):
     """Two at a time, one of each mixture: the slow one needs next to no processor."""
     failed = 0
     for repetition in repetitions:
         for level in levels:
-            for arm in arms if repetition % 2 else reversed(arms):
+            for arm in arms if repetition % 2 else list(reversed(arms)):
                 pair = [subprocess.Popen([sys.executable, __file__, "--arm", arm, "--mixture", mixture, "--level", level,
-                                          "--repetition", str(repetition)]) for mixture in MIXTURES]
+                                          "--repetition", str(repetition), *more]) for mixture in MIXTURES]
                 failed += sum(one.wait() != 0 for one in pair)
     return failed == 0
 
@@ -185,13 +181,18 @@ def main():
     arguments.add_argument("--arm", choices=ARMS + EXTRA_ARMS)
     arguments.add_argument("--mixture", choices=MIXTURES)
     arguments.add_argument("--level", choices=LEVELS)
-    arguments.add_argument("--repetition", type=int, default=1)
-    arguments.add_argument("--repetitions", type=int, default=2)
+    arguments.add_argument("--repetition", type=int)
+    arguments.add_argument("--repetitions", type=int, default=2, metavar="N")
+    arguments.add_argument("--results", type=pathlib.Path, default=rig.HERE / "results", metavar="FOLDER")
     arguments.add_argument("--stand-in", action="store_true")
     chosen = arguments.parse_args()
+    # Ended by request, everything that was started is ended.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     if chosen.all:
-        sys.exit(not all_of_it(range(1, chosen.repetitions + 1), [chosen.arm] if chosen.arm else ARMS,
-                               [chosen.level] if chosen.level else ("capped", "free")))
+        more = ["--results", chosen.results, *["--stand-in"] * chosen.stand_in]
+        sys.exit(not all_of_it([chosen.repetition] if chosen.repetition else range(1, chosen.repetitions + 1),
+                               [chosen.arm] if chosen.arm else ARMS,
+                               [chosen.level] if chosen.level else ("capped", "free"), more))
     kind = rig.Fleet
     if chosen.stand_in:
         from standin import StandInFleet as kind
@@ -199,8 +200,9 @@ def main():
         results = [run(arm, "fast", "tiny", 0, delay=rig.TRITON_START, fleet_kind=kind) for arm in ARMS]
         print("\n".join(map(line, results)))
         sys.exit(any(result["errors"] for result in results))
-    result = run(chosen.arm, chosen.mixture, chosen.level, chosen.repetition, fleet_kind=kind)
-    print(line(result), f"-> {write(result)}", flush=True)
+    result = run(chosen.arm, chosen.mixture, chosen.level, chosen.repetition or 1, fleet_kind=kind)
+    write(result, chosen.results)
+    print(line(result), flush=True)
 
 
 if __name__ == "__main__":
