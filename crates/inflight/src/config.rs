@@ -8,6 +8,7 @@ mod document;
 mod error;
 mod gate;
 mod measured;
+mod publish;
 mod query;
 mod raw;
 mod reference;
@@ -36,6 +37,7 @@ pub use measured::{
     CustomExecuting, CustomSettings, EnvoyEstimator, EnvoySettings, MeasuredSettings, PageUrl,
     PagesSettings, PrometheusSettings, Queries, ServerKind, ServersSettings,
 };
+pub use publish::{EnvoyFile, PrometheusFile, PublishSettings};
 pub use query::{QueryError, query_spans, read_query};
 pub use reference::reference_page;
 pub use setting::Network;
@@ -304,10 +306,13 @@ pub enum Target {
 /// How replicas are started as processes.
 #[derive(Clone, Debug)]
 pub struct ProcessSettings {
-    /// The program and its arguments; never empty. May hold `{port}` and `{replica}`.
+    /// The program and its arguments; never empty. May hold `{port}`, `{port.NAME}` and
+    /// `{replica}`.
     pub command: Located<Vec<String>>,
-    /// Variables added to our own environment. Values may hold `{port}` and `{replica}`.
+    /// Variables added to our own environment. Values may hold the same.
     pub env: BTreeMap<String, String>,
+    /// Names of further ports, all different.
+    pub ports: Vec<String>,
     /// How to tell that a replica is ready.
     pub ready: Probe,
     /// How often to ask.
@@ -322,6 +327,8 @@ pub struct ProcessSettings {
     pub keeps: bool,
     /// How long they then wait for the next inflight.
     pub orphan_grace: Duration,
+    /// Who else is told of them; without a gateway at least an Envoy is.
+    pub publish: PublishSettings,
 }
 
 /// How a replica is asked.

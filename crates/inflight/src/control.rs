@@ -419,6 +419,7 @@ impl Control {
             index,
             address,
             change,
+            ..
         } = event;
         let fleet = self.fleet.name();
         match change {

@@ -9,6 +9,7 @@ mod external;
 mod health;
 mod peers;
 mod permit;
+mod published;
 mod roster;
 mod timings;
 
@@ -29,6 +30,7 @@ pub use checks::Checks;
 pub use external::{Asked, External, Question, Unanswered};
 pub use peers::{Levels, PeerKind, PeerRow, Peers};
 pub use permit::{Bound, Permit};
+pub use published::{Published, Serving};
 pub use roster::{ConfigurationState, Member, RefusedFile, Roster};
 pub use timings::Timings;
 
@@ -50,6 +52,21 @@ pub struct Fleet {
     peers: Option<Peers>,
     /// The gate that proxies ask, where requests pass elsewhere.
     checks: Option<Checks>,
+    /// What others are told of the replicas that our target starts.
+    published: Option<Published>,
+}
+
+/// Where the load of a fleet is measured, and who else knows its replicas.
+#[derive(Debug, Default)]
+pub struct Sources {
+    /// Whether requests come in here.
+    pub has_gateway: bool,
+    /// Those who are asked.
+    pub peers: Option<Peers>,
+    /// The gate that proxies ask.
+    pub checks: Option<Checks>,
+    /// What others are told of the replicas.
+    pub published: Option<Published>,
 }
 
 struct State {
@@ -103,7 +120,11 @@ impl Fleet {
     /// Builds a fleet around its gate, which a gateway of ours feeds and nobody else.
     #[must_use]
     pub fn new(name: &str, clock: Clock, gate: Gate, board: Board) -> Arc<Self> {
-        Self::with_sources(name, clock, gate, board, true, None, None)
+        let sources = Sources {
+            has_gateway: true,
+            ..Sources::default()
+        };
+        Self::with_sources(name, clock, gate, board, sources)
     }
 
     /// Builds a fleet that is measured by our gateway, by its peers, or by both, or that proxies ask
@@ -114,10 +135,14 @@ impl Fleet {
         clock: Clock,
         gate: Gate,
         board: Board,
-        has_gateway: bool,
-        peers: Option<Peers>,
-        checks: Option<Checks>,
+        sources: Sources,
     ) -> Arc<Self> {
+        let Sources {
+            has_gateway,
+            peers,
+            checks,
+            published,
+        } = sources;
         Arc::new(Self {
             name: name.into(),
             clock,
@@ -135,6 +160,7 @@ impl Fleet {
             has_gateway,
             peers,
             checks,
+            published,
         })
     }
 
@@ -166,6 +192,18 @@ impl Fleet {
     #[must_use]
     pub fn checks(&self) -> Option<&Checks> {
         self.checks.as_ref()
+    }
+
+    /// Returns what others are told of the replicas that our target starts.
+    #[must_use]
+    pub fn published(&self) -> Option<&Published> {
+        self.published.as_ref()
+    }
+
+    /// Tells whether each replica is known by itself: our gateway or our target has them.
+    #[must_use]
+    pub fn knows_replicas(&self) -> bool {
+        self.has_gateway || self.published.is_some()
     }
 
     /// Takes what a peer told; the control loop hears of a first request at zero.
@@ -329,10 +367,17 @@ impl Fleet {
             let now = self.clock.now();
             (now, state.gate.observe(now))
         });
+        let ours = (self.published.as_ref()).filter(|_| !self.has_gateway);
+        let ours = ours.map(|published| (published, own.replicas.clone()));
         let mut observation = match &self.peers {
             Some(peers) => peers.sum(now, self.has_gateway.then_some(own)),
             None => own,
         };
+        // Who starts the replicas knows more of them than who sends them requests.
+        if let Some((published, mut replicas)) = ours {
+            published.add_to(&mut replicas);
+            observation.replicas = replicas;
+        }
         if let Some(checks) = &self.checks {
             let is_routed = (self.peers.as_ref()).is_none_or(|peers| peers.is_routed(now));
             checks.on_reading(now, &mut observation, is_routed);

@@ -15,6 +15,7 @@ pub mod gateway;
 pub mod lines;
 pub mod ports;
 pub mod probe;
+pub mod publish;
 pub mod render;
 pub mod replay;
 pub mod retry;

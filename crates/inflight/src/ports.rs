@@ -4,7 +4,9 @@
 //! Sources, targets and the API never import each other; they meet the control loop through these
 //! types. What finds endpoints, and what watches them, speaks the same language as a target.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use inflight_core::admission::{CheckConfig, GateConfig};
@@ -120,6 +122,9 @@ pub enum TargetCommand {
     Stop,
 }
 
+/// Ports of a replica beside the one that it serves at, by their names.
+pub type NamedPorts = Arc<BTreeMap<String, u16>>;
+
 /// What a target tells the control loop about one replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetEvent {
@@ -129,8 +134,28 @@ pub struct TargetEvent {
     pub index: u32,
     /// Where it listens, or will listen.
     pub address: SocketAddr,
+    /// Its further ports, at the same host.
+    pub ports: NamedPorts,
     /// What happened to it.
     pub change: ReplicaChange,
+}
+
+/// What one proxy has at the endpoints of a fleet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RoutedReading {
+    /// Its place among the proxies of the fleet.
+    pub proxy: usize,
+    /// The endpoints that it knows; or why it could not be asked, which makes them unknown.
+    pub endpoints: Result<BTreeMap<SocketAddr, RoutedEndpoint>, String>,
+}
+
+/// An endpoint as a proxy sees it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RoutedEndpoint {
+    /// Requests that it has there, those included that wait for a connection.
+    pub in_flight: u32,
+    /// Whether it was told that the endpoint drains, and sends it no further request.
+    pub is_draining: bool,
 }
 
 /// What happens to a replica.

@@ -5,6 +5,7 @@
 //! Each system that is asked has a task of its own, so that one that hangs, sends without end or
 //! answers nonsense takes nobody else's numbers away.
 
+mod clusters;
 pub mod envoy;
 pub mod fetch;
 mod follow;
@@ -15,6 +16,7 @@ mod prometheus;
 pub mod servers;
 pub mod text_format;
 
+pub use clusters::ClustersSource;
 pub use measured::{MeasuredConfig, MeasuredSource};
 pub use peers::{PeerSource, PeersConfig};
 pub use prometheus::{PrometheusSource, query_number, query_target};

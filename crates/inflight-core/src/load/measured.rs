@@ -23,7 +23,7 @@ use super::freshness::{Estimator, Missing, Term};
 use super::observation::{Level, ModelLoad, Observation, ReplicaView};
 use super::sum::{PeerId, PeerView, Standing};
 use crate::time::Timestamp;
-use crate::units::Occupancy;
+use crate::units::{Occupancy, Replicas};
 
 use proxies::Proxies;
 use servers::Servers;
@@ -145,6 +145,9 @@ impl Measured {
         };
         let proxied = self.proxies.observe(now, patience, by);
         let healthy = proxied.healthy.known();
+        if healthy == Some(Replicas::ZERO) {
+            self.servers.on_none(self.proxies.at());
+        }
         let load = self.servers.observe(now, patience, estimator, healthy);
         let mut joined = observation(proxied.in_flight, proxied.arrivals, &load);
         joined.replicas = ReplicaView::Ready(proxied.healthy);

@@ -19,7 +19,7 @@ pub(super) fn fleet(fleet: &Fleet, clock: Clock) -> wire::Fleet {
     let now = clock.now();
     let sources = sources(fleet, &load, now);
     let ready = match fleet.peers() {
-        Some(peers) if !fleet.has_gateway() => peers.ready().map(Replicas::get),
+        Some(peers) if !fleet.knows_replicas() => peers.ready().map(Replicas::get),
         Some(_) | None => Some(replicas.ready),
     };
     let peers_age = fleet.peers().and_then(|peers| peers.age(now));

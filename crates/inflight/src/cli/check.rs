@@ -126,7 +126,10 @@ fn measured(settings: &MeasuredSettings) -> String {
         let all: Vec<&str> = (pages.listed.iter().chain(&pages.dns))
             .map(|page| page.authority.as_str())
             .collect();
-        all.join(", ")
+        match &pages.port {
+            Some(port) => format!("its replicas at their port {port}"),
+            None => all.join(", "),
+        }
     };
     match settings {
         MeasuredSettings::Envoy(envoy) => {

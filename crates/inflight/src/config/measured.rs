@@ -19,8 +19,11 @@ pub enum MeasuredSettings {
 pub struct PagesSettings {
     /// Listed pages, all different.
     pub listed: Vec<PageUrl>,
-    /// A page of each address that its host's name has; at least this or a listed one is there.
+    /// A page of each address that its host's name has.
     pub dns: Option<PageUrl>,
+    /// The name of a port of each replica that our target starts, which has its page there. There
+    /// is at least one of these three.
+    pub port: Option<String>,
 }
 
 /// A page that is read over HTTP without TLS.

@@ -11,6 +11,7 @@ mod measured;
 mod models;
 mod peers;
 mod policy;
+mod publish;
 mod scaling;
 mod target;
 
@@ -69,6 +70,7 @@ fn resolve_file(
     check_names(&raw_fleets.value, problems);
     check_listeners(file, problems);
     check_keeping(file, problems);
+    publish::check_files(file, problems);
     let fleets: Vec<Option<FleetConfig>> = raw_fleets
         .value
         .iter()

@@ -19,7 +19,7 @@ pub(super) use collection::Items;
 pub use network::Network;
 pub(super) use quantity::span_of;
 pub(super) use text::{
-    ARGUMENT, AUTHORITY, FILE, HEADER, HOST_PORT, METRIC, NAME, PAGE, Ports, QUERY, SERVICE,
+    ARGUMENT, AUTHORITY, FILE, HEADER, HOST_PORT, JSON_FILE, METRIC, NAME, PAGE, PORT_NAME, Ports, QUERY, SERVICE,
     SOCKET_FOLDER, URL_PATH,
 };
 pub(super) use word::{

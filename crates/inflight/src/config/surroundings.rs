@@ -45,7 +45,7 @@ impl Surroundings {
         place.key.push_str("[0]");
         if program.is_empty() {
             problems.refuse(&place, "\"\" names no program", PROGRAMS);
-        } else if program.contains("{port}") || program.contains("{replica}") {
+        } else if program.contains("{port") || program.contains("{replica}") {
             // Each replica has a program of its own; its start will tell.
         } else if program.contains('/') {
             if let Err(why) = executable(Path::new(program)) {
@@ -66,6 +66,17 @@ impl Surroundings {
             if !runs {
                 problems.refuse(&place, format!("{program:?} {why}"), PROGRAMS);
             }
+        }
+    }
+
+    /// Checks that the folder is there in which a file is to be written.
+    pub(super) fn check_folder_of(&self, file: &Located<String>, problems: &mut Problems) {
+        let folder = Path::new(&file.value).parent();
+        if *self != Self::Elsewhere
+            && let Some(folder) = folder.filter(|folder| !folder.is_dir())
+        {
+            let what = format!("{}: there is no such folder", folder.display());
+            problems.refuse(&file.place, what, "a file in a folder that is there");
         }
     }
 

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use inflight_core::{ReplicaId, Timestamp};
 
 use super::Comings;
-use crate::ports::{ReplicaChange, TargetEvent};
+use crate::ports::{NamedPorts, ReplicaChange, TargetEvent};
 
 #[derive(Debug)]
 pub(super) struct Book {
@@ -169,6 +169,7 @@ impl Book {
             replica: row.id,
             index: row.index,
             address,
+            ports: NamedPorts::default(),
             change,
         });
     }

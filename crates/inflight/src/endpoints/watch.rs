@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use crate::fleet::Fleet;
-use crate::ports::{ReplicaChange, TargetEvent};
+use crate::ports::{NamedPorts, ReplicaChange, TargetEvent};
 use crate::probe::{Probe, Unfit, ask};
 
 /// Checks that run at the same time; each has a socket. With a time-out of 2 s, 600 endpoints that
@@ -74,6 +74,7 @@ struct Watcher {
 struct Endpoint {
     index: u32,
     address: SocketAddr,
+    ports: NamedPorts,
     /// What it said when it was asked last, if that was not what it should say.
     last: Option<Unfit>,
 }
@@ -178,6 +179,7 @@ impl Watcher {
         let endpoint = Endpoint {
             index: event.index,
             address: event.address,
+            ports: Arc::clone(&event.ports),
             last: None,
         };
         match &event.change {
@@ -240,6 +242,7 @@ impl Watcher {
                 replica,
                 index: endpoint.index,
                 address: endpoint.address,
+                ports: Arc::clone(&endpoint.ports),
                 change,
             });
         }

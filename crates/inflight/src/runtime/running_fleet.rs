@@ -27,10 +27,11 @@ use crate::clock::Clock;
 use crate::config::{Endpoints, FleetConfig, PrometheusSettings, Target};
 use crate::control::Control;
 use crate::endpoints::{self, HealthSettings};
-use crate::fleet::{Board, Checks, External, Fleet, Member, Peers};
+use crate::fleet::{Board, Checks, External, Fleet, Member, Peers, Published, Sources};
 use crate::gates::ext_authz::ExtAuthzConfig;
 use crate::gateway::{Gateway, GatewayConfig, SessionBy};
 use crate::ports::{FleetSettings, Order};
+use crate::publish;
 use crate::sources::{MeasuredConfig, MeasuredSource, PeerSource, PeersConfig, PrometheusSource};
 use crate::story::Story;
 use crate::targets::process::{Orphan, ProcessConfig, ProcessHost};
@@ -90,6 +91,8 @@ struct Told {
     /// What is asked queries about it.
     queried: Option<PrometheusSettings>,
     process: Option<ProcessConfig>,
+    /// Who else is told of the replicas that it starts.
+    publish: Option<publish::Settings>,
     /// What an autoscaler outside is told.
     external: Option<External>,
     /// Where the replicas are that nobody here starts.
@@ -130,6 +133,7 @@ impl Told {
             ext_authz: wiring::ext_authz(config),
             measured: wiring::measured(config),
             queried: wiring::queried(config),
+            publish: wiring::publish(config),
             process: match &config.target {
                 Target::Process(settings) => Some(wiring::process(config, settings)?),
                 Target::Advise | Target::Keda { .. } => None,
@@ -174,6 +178,13 @@ impl Prepared {
     /// A setting is impossible, or the address cannot be listened on.
     pub(super) fn new(config: FleetConfig, sockets: &mut Sockets) -> anyhow::Result<Self> {
         let told = Told::new(&config, &ModelRows::default())?;
+        if let Some(publish) = &told.publish {
+            // Envoy does not start without its file.
+            publish::prepare(&publish.publish, &config.name).map_err(|(file, error)| {
+                let (name, file) = (&config.name, file.display());
+                anyhow::anyhow!("fleet {name}: target.process.publish: cannot write {file}: {error}")
+            })?;
+        }
         Ok(Self {
             gateway: bind(&told, &config, sockets)?,
             gate: BoundGate::bind(&told, &config, sockets)?,
@@ -241,9 +252,12 @@ impl RunningFleet {
             clock,
             gate,
             board(&config, &told.rows),
-            gateway.is_some(),
-            peers,
-            checks(&told, past.as_ref(), clock),
+            Sources {
+                has_gateway: gateway.is_some(),
+                peers,
+                checks: checks(&told, past.as_ref(), clock),
+                published: told.publish.as_ref().map(|_| Published::default()),
+            },
         );
         fleet.board().is_listening = true;
         let found = orphans.iter().filter(|orphan| orphan.is_live()).count();
@@ -300,6 +314,7 @@ impl RunningFleet {
             && told.ext_authz == self.told.ext_authz
             && !told.measures_otherwise(&self.told)
             && told.process == self.told.process
+            && told.publish == self.told.publish
             && told.external == self.told.external
             && told.endpoints == self.told.endpoints
             && told.health == self.told.health;

@@ -24,6 +24,7 @@ use crate::gates::ext_authz::{self, ExtAuthzConfig};
 use crate::gateway::{GatewayConfig, Limits, ModelRoute, SessionBy, Timeouts, UpstreamProtocol};
 use crate::ports::FleetSettings;
 use crate::probe::Probe;
+use crate::publish;
 use crate::sources::{MeasuredConfig, PeersConfig};
 use crate::story::journal::JournalConfig;
 use crate::targets::process::{ProcessConfig, ProcessSettings};
@@ -43,6 +44,8 @@ const BURST_PART: u32 = 10;
 const BURST_WINDOW_MIN: Duration = Duration::from_secs(1);
 /// How old a reading may be: many ticks, so that a slow moment of ours is no unknown load.
 const FRESHNESS: Duration = Duration::from_secs(30);
+/// The longest drain that a target takes.
+const DRAIN_BY_OTHERS: Duration = Duration::from_secs(86_400);
 /// Answers to queries that may be missed before the last one is late, or stale.
 const LATE_ANSWERS: u32 = 3;
 
@@ -381,6 +384,19 @@ fn probe(settings: &config::Probe) -> Probe {
     }
 }
 
+/// Returns who else is told of the replicas that our target starts, if anybody is.
+pub(super) fn publish(fleet: &FleetConfig) -> Option<publish::Settings> {
+    let Target::Process(process) = &fleet.target else {
+        return None;
+    };
+    let settings = publish::Settings {
+        publish: process.publish.clone(),
+        drain: process.drain_timeout,
+    };
+    let tells = settings.publish.envoy.is_some() || settings.publish.prometheus.is_some();
+    tells.then_some(settings)
+}
+
 /// Returns what a fleet's process target takes.
 pub(super) fn process(
     fleet: &FleetConfig,
@@ -389,10 +405,15 @@ pub(super) fn process(
     let command = settings.command.value.clone();
     let mut process = ProcessSettings::new(fleet.name.clone(), command, fleet.replicas_max);
     process.env.clone_from(&settings.env);
+    process.ports.clone_from(&settings.ports);
     process.ready = probe(&settings.ready);
     process.ready_every = settings.ready_every;
     process.start_timeout = settings.ready_timeout;
-    process.drain_timeout = settings.drain_timeout;
+    process.drain_timeout = match settings.publish.envoy {
+        // Whoever tells Envoy of the replicas says when one is drained, or was for too long.
+        Some(_) => DRAIN_BY_OTHERS,
+        None => settings.drain_timeout,
+    };
     process.stop_grace = settings.stop_grace;
     process.keeps = settings.keeps;
     process.orphan_grace = settings.orphan_grace;

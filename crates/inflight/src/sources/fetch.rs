@@ -127,8 +127,19 @@ impl Client {
         &mut self,
         form: String,
     ) -> Result<(Timestamp, StatusCode, Vec<u8>), FetchError> {
-        let (at, (status, body)) = self.within_time(Some(form.into()), read_form).await?;
+        let read = async |response| read_whole(response, ANSWER_BYTES_MAX).await;
+        let (at, (status, body)) = self.within_time(Some(form.into()), read).await?;
         Ok((at, status, body))
+    }
+
+    /// Asks and returns the answer whatever its status.
+    ///
+    /// # Errors
+    /// The answer could not be had whole.
+    pub async fn get(&mut self) -> Result<(StatusCode, Vec<u8>), FetchError> {
+        let read = async |response| read_whole(response, PAGE_BYTES_MAX).await;
+        let (_, answer) = self.within_time(None, read).await?;
+        Ok(answer)
     }
 
     /// Asks and reads within the one deadline. A connection on which something went wrong goes down
@@ -210,8 +221,11 @@ impl Drop for Connection {
     }
 }
 
-/// Reads an answer to a form whole, within a bound.
-async fn read_form(response: Response<Incoming>) -> Result<(StatusCode, Vec<u8>), FetchError> {
+/// Reads an answer whole, within a bound.
+async fn read_whole(
+    response: Response<Incoming>,
+    bytes_max: usize,
+) -> Result<(StatusCode, Vec<u8>), FetchError> {
     check_encoding(response.headers())?;
     let status = response.status();
     let mut body = response.into_body();
@@ -220,8 +234,8 @@ async fn read_form(response: Response<Incoming>) -> Result<(StatusCode, Vec<u8>)
         let Ok(chunk) = frame?.into_data() else {
             continue;
         };
-        if whole.len() + chunk.len() > ANSWER_BYTES_MAX {
-            return Err(FetchError::TooLarge(ANSWER_BYTES_MAX));
+        if whole.len() + chunk.len() > bytes_max {
+            return Err(FetchError::TooLarge(bytes_max));
         }
         whole.extend_from_slice(&chunk);
     }

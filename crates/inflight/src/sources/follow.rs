@@ -1,11 +1,11 @@
-//! Asks many systems for their pages, each in a task of its own: listed ones and the addresses of a
-//! DNS name that is resolved again and again.
+//! Asks many systems for their pages, each in a task of its own: listed ones, the addresses of a DNS
+//! name that is resolved again and again, or the replicas that our own target starts.
 //!
 //! What is asked and what is made of an answer is the reader's matter; here each is asked once an
 //! interval, one that fails ever more rarely, within a bound that keeps a returning one's numbers
 //! fresh.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use tokio::time::{sleep, timeout};
 use tracing::{error, info, warn};
 
 use super::fetch::{Client, FetchConfig};
-use crate::config::PagesSettings;
+use crate::config::{PageUrl, PagesSettings};
 use crate::fleet::{Fleet, PeerKind};
 
 /// The longest pause after failures: well under the time after which a reading is stale.
@@ -60,6 +60,8 @@ pub(super) struct Follow<R, N> {
     new_reader: N,
     tasks: JoinSet<()>,
     resolved: BTreeMap<SocketAddr, (PeerId, AbortHandle)>,
+    /// Replicas that are read a last time.
+    leaving: BTreeMap<SocketAddr, (PeerId, AbortHandle)>,
     /// Stands for the addresses that are too many.
     beyond: Option<PeerId>,
     reader: std::marker::PhantomData<fn() -> R>,
@@ -73,6 +75,7 @@ impl<R: Reader, N: Fn(&str) -> (R, String)> Follow<R, N> {
             new_reader,
             tasks: JoinSet::new(),
             resolved: BTreeMap::new(),
+            leaving: BTreeMap::new(),
             beyond: None,
             reader: std::marker::PhantomData,
         }
@@ -86,15 +89,77 @@ impl<R: Reader, N: Fn(&str) -> (R, String)> Follow<R, N> {
         tokio::select! {
             // A dropped sender means that we are ending anyway.
             _ = stop => {}
-            () = self.keep_resolving() => {}
+            () = self.keep_up() => {}
         }
         self.tasks.shutdown().await;
     }
 
-    async fn keep_resolving(&mut self) {
-        let Some(page) = self.asked.pages.dns.clone() else {
-            return std::future::pending().await;
+    async fn keep_up(&mut self) {
+        if let Some(port) = self.asked.pages.port.clone() {
+            self.keep_to_replicas(&port).await;
+        } else if let Some(page) = self.asked.pages.dns.clone() {
+            self.keep_resolving(page).await;
+        }
+        std::future::pending().await
+    }
+
+    /// Follows the replicas that others are told of. One that is to go is read a last time: all that
+    /// it has done is in its counters then, and it is still there.
+    async fn keep_to_replicas(&mut self, port: &str) {
+        let fleet = Arc::clone(&self.fleet);
+        let Some(published) = fleet.published() else {
+            return;
         };
+        let mut serving = published.serving();
+        loop {
+            let pages: BTreeSet<SocketAddr> = (serving.borrow_and_update().iter())
+                .filter_map(|replica| replica.at_port(port))
+                .collect();
+            self.on_replicas(&pages);
+            if serving.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    fn on_replicas(&mut self, pages: &BTreeSet<SocketAddr>) {
+        self.reap();
+        self.leaving.retain(|_, (_, task)| !task.is_finished());
+        let gone: Vec<_> = self
+            .resolved
+            .extract_if(.., |address, _| !pages.contains(address))
+            .collect();
+        for (address, (peer, task)) in gone {
+            task.abort();
+            let mut last = self.follower(peer, address.to_string(), "/");
+            let task = self.tasks.spawn(async move {
+                // One that ended by itself does not answer, which is no fault.
+                let read = last.reader.read(&mut last.client, &last.fleet, peer);
+                read.await.ok();
+                if let Some(peers) = last.fleet.peers() {
+                    peers.remove(peer);
+                }
+            });
+            self.leaving.insert(address, (peer, task));
+        }
+        for &address in pages {
+            if self.resolved.contains_key(&address) {
+                continue;
+            }
+            // One that is taken back counts once.
+            if let Some((peer, task)) = self.leaving.remove(&address) {
+                task.abort();
+                if let Some(peers) = self.fleet.peers() {
+                    peers.remove(peer);
+                }
+            }
+            if let Some(followed) = self.follow(&address.to_string(), "/") {
+                self.resolved.insert(address, followed);
+            }
+        }
+    }
+
+    async fn keep_resolving(&mut self, page: PageUrl) {
         let (name, fleet) = (page.authority.as_str(), Arc::clone(&self.fleet));
         let fleet = fleet.name();
         loop {
@@ -205,22 +270,27 @@ impl<R: Reader, N: Fn(&str) -> (R, String)> Follow<R, N> {
             address,
             "asks a peer"
         );
+        let mut follower = self.follower(peer, authority.to_owned(), path);
+        follower.address = address;
+        Some((peer, self.tasks.spawn(follower.run())))
+    }
+
+    fn follower(&self, peer: PeerId, authority: String, path: &str) -> Follower<R> {
         let (reader, path) = (self.new_reader)(path);
         let config = FetchConfig {
-            authority: authority.to_owned(),
+            authority: authority.clone(),
             path,
             timeout: self.asked.timeout,
             is_marked: self.asked.is_marked,
         };
-        let follower = Follower {
+        Follower {
             client: Client::new(config, self.fleet.clock()),
             fleet: Arc::clone(&self.fleet),
             peer,
-            address,
+            address: authority,
             every: self.asked.every,
             reader,
-        };
-        Some((peer, self.tasks.spawn(follower.run())))
+        }
     }
 }
 
@@ -288,7 +358,7 @@ mod tests {
 
     use super::*;
     use crate::clock::Clock;
-    use crate::fleet::{Board, Peers};
+    use crate::fleet::{Board, Peers, Sources};
 
     fn fleet() -> Arc<Fleet> {
         let clock = Clock::start();
@@ -313,7 +383,11 @@ mod tests {
         let gate = Gate::new(gate, clock.now());
         let board = Board::new("staffing", 1, Replicas::ZERO, Replicas::ONE);
         let peers = Peers::new(InstanceId(1), 1);
-        Fleet::with_sources("f", clock, gate, board, false, Some(peers), None)
+        let sources = Sources {
+            peers: Some(peers),
+            ..Sources::default()
+        };
+        Fleet::with_sources("f", clock, gate, board, sources)
     }
 
     /// Fails in a way that no reader should.
@@ -333,6 +407,7 @@ mod tests {
             pages: PagesSettings {
                 listed: Vec::new(),
                 dns: None,
+                port: None,
             },
             most: 2,
             every: Duration::from_secs(1),

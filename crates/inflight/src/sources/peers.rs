@@ -60,6 +60,7 @@ impl PeerSource {
             pages: PagesSettings {
                 listed: config.listed.iter().map(page).collect(),
                 dns: config.dns.as_ref().map(page),
+                port: None,
             },
             most: PEERS_MAX,
             every: config.every,

@@ -42,6 +42,7 @@ impl PrometheusSource {
             pages: PagesSettings {
                 listed: vec![settings.url],
                 dns: None,
+                port: None,
             },
             most: 1,
             every: settings.every,

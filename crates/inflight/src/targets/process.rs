@@ -16,7 +16,7 @@ mod table;
 mod wire;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -27,7 +27,7 @@ use tokio::task::{JoinError, JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
 use crate::clock::Clock;
-use crate::ports::{ReplicaChange, TargetCommand, TargetEvent};
+use crate::ports::{NamedPorts, ReplicaChange, TargetCommand, TargetEvent};
 use crate::telemetry::Printer;
 
 pub use config::{
@@ -154,6 +154,9 @@ struct Keeper {
 struct Member {
     /// `None` when no port was free.
     port: Option<ReservedPort>,
+    /// Its further ports, which nobody else gets as long as those are held.
+    ports: NamedPorts,
+    _held: Vec<ReservedPort>,
     process: Option<Process>,
 }
 
@@ -332,10 +335,14 @@ impl Keeper {
             "replica adopted"
         );
         let port = self.host.ports.adopt(about.port);
+        let held = about.ports.values();
+        let held = held.filter_map(|&port| self.host.ports.adopt(port)).collect();
         self.members.insert(
             id,
             Member {
                 port,
+                ports: NamedPorts::new(about.ports),
+                _held: held,
                 process: None,
             },
         );
@@ -399,15 +406,16 @@ impl Keeper {
     fn tell(&mut self, replica: ReplicaId, index: u32, change: ReplicaChange) {
         let host = self.config.settings().host;
         let gone = matches!(change, ReplicaChange::Gone { .. });
-        let member = self.members.entry(replica).or_insert_with(|| Member {
-            port: self.host.ports.reserve(host),
-            process: None,
-        });
+        let settings = self.config.settings();
+        let member = (self.members.entry(replica))
+            .or_insert_with(|| Member::reserve(&self.host.ports, host, &settings.ports));
         let address = member.address(host);
+        let ports = Arc::clone(&member.ports);
         self.outbox.push_back(TargetEvent {
             replica,
             index,
             address,
+            ports,
             change,
         });
         if gone {
@@ -431,6 +439,7 @@ impl Keeper {
             id,
             index,
             address: member.address(host),
+            ports: Arc::clone(&member.ports),
             config: Arc::clone(&self.config),
             program: self.host.program.clone(),
             printer: self.host.printer.clone(),
@@ -481,7 +490,29 @@ fn limits(config: &ProcessConfig) -> Limits {
 }
 
 impl Member {
-    fn address(&self, host: std::net::IpAddr) -> SocketAddr {
+    /// Takes free ports for a replica; it has none where one of them is missing.
+    fn reserve(pool: &PortPool, host: IpAddr, names: &[String]) -> Self {
+        let mut port = pool.reserve(host);
+        let mut ports = BTreeMap::new();
+        let mut held = Vec::new();
+        for name in names {
+            match pool.reserve(host) {
+                Some(one) => {
+                    ports.insert(name.clone(), one.get());
+                    held.push(one);
+                }
+                None => port = None,
+            }
+        }
+        Self {
+            port,
+            ports: NamedPorts::new(ports),
+            _held: held,
+            process: None,
+        }
+    }
+
+    fn address(&self, host: IpAddr) -> SocketAddr {
         SocketAddr::new(host, self.port.as_ref().map_or(0, ReservedPort::get))
     }
 }

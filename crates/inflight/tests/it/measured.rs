@@ -9,7 +9,7 @@ use inflight::clock::Clock;
 use inflight::config::{
     EnvoyEstimator, EnvoySettings, PageUrl, PagesSettings, ServerKind, ServersSettings,
 };
-use inflight::fleet::{Fleet, PeerRow, Peers};
+use inflight::fleet::{Fleet, PeerRow, Peers, Sources};
 use inflight::sources::{MeasuredConfig, MeasuredSource};
 use inflight_core::Replicas;
 use inflight_core::load::Standing;
@@ -36,7 +36,11 @@ impl Measuring {
         let gate = inflight_core::admission::Gate::new(gate(), clock.now());
         let board = inflight::fleet::Board::new("occupancy", 1, Replicas::ZERO, Replicas::new(8));
         let peers = Peers::measured(config.measured_by());
-        let fleet = Fleet::with_sources("triton", clock, gate, board, false, Some(peers), None);
+        let sources = Sources {
+            peers: Some(peers),
+            ..Sources::default()
+        };
+        let fleet = Fleet::with_sources("triton", clock, gate, board, sources);
         let (stop, stopped) = oneshot::channel();
         let source = MeasuredSource::new(Arc::clone(&fleet), config);
         Self {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use inflight::clock::Clock;
 use inflight::config::{PageUrl, PrometheusSettings, Queries};
-use inflight::fleet::{Board, Fleet, PeerRow, Peers};
+use inflight::fleet::{Board, Fleet, PeerRow, Peers, Sources};
 use inflight::sources::PrometheusSource;
 use inflight_core::load::{Missing, Observation, Patience, Term};
 use inflight_core::scaling::{MetricConfig, MetricKind, Policy, Scaler, ScalingConfig};
@@ -156,7 +156,11 @@ impl Asking {
             stale: Duration::from_secs(30),
         };
         let asked = Peers::queried(patience);
-        let fleet = Fleet::with_sources("hello", clock, gate, board, false, Some(asked), None);
+        let sources = Sources {
+            peers: Some(asked),
+            ..Sources::default()
+        };
+        let fleet = Fleet::with_sources("hello", clock, gate, board, sources);
         let settings = PrometheusSettings {
             url: PageUrl {
                 authority: monitor.to_string(),

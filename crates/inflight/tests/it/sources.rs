@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use inflight::clock::Clock;
-use inflight::fleet::{Fleet, PeerRow, Peers};
+use inflight::fleet::{Fleet, PeerRow, Peers, Sources};
 use inflight::sources::{PeerSource, PeersConfig};
 use inflight_core::load::{InstanceId, Standing, Term};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -40,7 +40,11 @@ impl Asking {
             inflight_core::Replicas::new(8),
         );
         let ours = Peers::new(InstanceId(1), 1);
-        let fleet = Fleet::with_sources("hello", clock, gate, board, false, Some(ours), None);
+        let sources = Sources {
+            peers: Some(ours),
+            ..Sources::default()
+        };
+        let fleet = Fleet::with_sources("hello", clock, gate, board, sources);
         let config = PeersConfig {
             listed: peers.iter().map(ToString::to_string).collect(),
             dns: None,

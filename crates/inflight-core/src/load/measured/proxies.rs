@@ -124,6 +124,11 @@ impl Proxies {
         Some((proxy.flow.read_at(), in_flight))
     }
 
+    /// Returns the moment that the latest reading of all is of.
+    pub(super) const fn at(&self) -> Option<Timestamp> {
+        self.at
+    }
+
     pub(super) fn has_load(&self, now: Timestamp, patience: Patience) -> bool {
         let is_loaded = |proxy: &Proxy| {
             proxy.refuses || proxy.latest.is_some_and(|latest| latest.in_flight() > 0.0)

@@ -176,6 +176,14 @@ impl Servers {
         })
     }
 
+    /// Takes that proxies had no replica at `at`: where no server is expected either, none executes
+    /// anything, which is known.
+    pub(super) fn on_none(&mut self, at: Option<Timestamp>) {
+        if self.rows.is_empty() {
+            self.at = self.at.max(at);
+        }
+    }
+
     /// Joins what they tell. Where fewer answer than are `healthy`, those that do stand for all;
     /// without that number each of them is one replica.
     pub(super) fn observe(
@@ -225,7 +233,8 @@ impl Servers {
         let (executing, queued) = (level(|told| told.executing), level(|told| told.queued));
         let has_gauge = tells(|told| told.executing);
         let tells_queued = tells(|told| told.queued);
-        let is_known = shape.answering > Replicas::ZERO;
+        let is_none = self.rows.is_empty() && healthy == Some(Replicas::ZERO);
+        let is_known = shape.answering > Replicas::ZERO || is_none;
         let told = Told {
             now,
             at: self.at,

@@ -14,8 +14,8 @@ use super::{
     Setting, absent, doc_text, document, key_name, mapping_of, range, section,
 };
 use crate::config::setting::{
-    ARGUMENT, AUTHORITY, Advise, Choice, HEADER, HOST_PORT, NAME, Network, Nothing, OfTarget, Off,
-    OneOf, Or, SERVICE, URL_PATH,
+    ARGUMENT, AUTHORITY, Advise, Choice, HEADER, HOST_PORT, JSON_FILE, NAME, Network, Nothing,
+    OfTarget, Off, OneOf, Or, PAGE, PORT_NAME, SERVICE, URL_PATH,
 };
 
 section! {
@@ -287,15 +287,21 @@ section! {
 
 section! {
     /// How a replica is started and stopped. In `command` and in the values of `env`, `{port}`
-    /// stands for the replica's port and `{replica}` for its number, the lowest that is free from
-    /// 0. The process also finds them in its environment, as `PORT` and `INFLIGHT_REPLICA`.
+    /// stands for the replica's port, `{port.NAME}` for one of its further ports and `{replica}` for
+    /// its number, the lowest that is free from 0. The process also finds the first and the last in
+    /// its environment, as `PORT` and `INFLIGHT_REPLICA`.
     Process {
         /// The program and its arguments. No shell is involved.
         command: Vec<String> = required, Items { count: 1..=1_000, each: ARGUMENT };
         /// Environment variables, added to our own.
         env: BTreeMap<String, String> = "{}";
+        /// Names of further ports that each replica gets, for metrics and the like: a free one each.
+        ports: Vec<String> = "[]", Items { count: 0..=16, each: PORT_NAME };
         /// How to tell that a replica is ready.
         ready: Ready = "{}";
+        /// Without a `gateway`, whose `timeouts.drain` it is else: how long a replica that is to stop
+        /// may keep its requests.
+        drain_timeout: Duration = ["60s"], Duration::ZERO..=DAY;
         /// From the polite request to stop (SIGTERM) to the end by force (SIGKILL).
         stop_grace: Duration = "30s", Duration::ZERO..=HOUR;
         /// What becomes of replicas when inflight ends: `stop` stops them; `keep` leaves them
@@ -304,6 +310,43 @@ section! {
         /// With `on_exit: keep`, how long replicas wait for the next inflight before they are
         /// stopped; also after ours was killed.
         orphan_grace: Duration = "10m", SECOND..=DAY;
+        /// Files that tell other systems which replicas there are.
+        publish: Publish = unset;
+    }
+}
+
+section! {
+    /// Files that tell other systems which replicas there are, each replaced as a whole by a rename.
+    Publish {
+        /// For an Envoy on this machine, in place of a `gateway`.
+        envoy: PublishEnvoy = unset;
+        /// For a Prometheus.
+        prometheus: PublishPrometheus = unset;
+    }
+}
+
+section! {
+    /// The endpoints of a cluster of Envoy, as its EDS reads them from a file (`path_config_source`).
+    /// A replica that is to stop is first marked as draining, then waited for until no Envoy has a
+    /// request at it, then left out, and only then stopped.
+    PublishEnvoy {
+        /// The file. It is there before anything else happens: Envoy does not start without it.
+        file: String = required, JSON_FILE;
+        /// The cluster's name in Envoy.
+        cluster: String = ["that of `source.envoy`"], ARGUMENT;
+        /// The admin interfaces of all Envoys that read the file, each `http://HOST:PORT`.
+        admin: Vec<String> = ["those of `source.envoy`"], Items { count: 1..=100, each: PAGE };
+    }
+}
+
+section! {
+    /// Scrape targets, as `file_sd_configs` read them: every replica that is ready or drains, with the
+    /// labels `fleet` and `replica`.
+    PublishPrometheus {
+        /// The file.
+        file: String = required, JSON_FILE;
+        /// Which of its `ports` is scraped.
+        port: String = ["the replica's own"], PORT_NAME;
     }
 }
 

@@ -7,7 +7,7 @@ use super::{
     Absent, Items, KeyDoc, Keys, Located, Node, Problems, SectionDoc, Setting, absent, doc_text,
     document, key_name, mapping_of, range, section,
 };
-use crate::config::setting::{ARGUMENT, Choice, METRIC, Off, OneOf, Or, PAGE, QUERY};
+use crate::config::setting::{ARGUMENT, Choice, METRIC, Off, OneOf, Or, PAGE, PORT_NAME, QUERY};
 
 section! {
     /// Envoy in front of the fleet. It tells what is in flight, how many replicas are healthy and
@@ -64,6 +64,9 @@ section! {
         metrics: Vec<String> = "[]", Items { count: 0..=1_000, each: PAGE };
         /// The same as a DNS name: each address of it is a server. It is resolved again every 5 s.
         dns: String = unset, PAGE;
+        /// Instead of both: `/metrics` at this port of each replica that target `process` runs, one of
+        /// its `ports`.
+        port: String = unset, PORT_NAME;
         /// The models that clients call. Where ensembles or models that call others run, name
         /// those alone: what they call is counted in them. Empty: all models.
         models: Vec<String> = "[]", Items { count: 0..=1_000, each: ARGUMENT };
@@ -77,6 +80,9 @@ section! {
         metrics: Vec<String> = "[]", Items { count: 0..=1_000, each: PAGE };
         /// The same as a DNS name: each address of it is a server. It is resolved again every 5 s.
         dns: String = unset, PAGE;
+        /// Instead of both: `/metrics` at this port of each replica that target `process` runs, one of
+        /// its `ports`.
+        port: String = unset, PORT_NAME;
         /// The model's name there (label `model_name`). Unset: all that it serves.
         model: String = unset, ARGUMENT;
         /// How full the key-value cache may be, as a second reason to grow: the fleet is as large
@@ -92,6 +98,9 @@ section! {
         metrics: Vec<String> = "[]", Items { count: 0..=1_000, each: PAGE };
         /// The same as a DNS name: each address of it is a server. It is resolved again every 5 s.
         dns: String = unset, PAGE;
+        /// Instead of both: `/metrics` at this port of each replica that target `process` runs, one of
+        /// its `ports`.
+        port: String = unset, PORT_NAME;
         /// The names of a known server.
         preset: OneOf<Preset> = unset;
         /// The gauge of requests being worked on. Either this or `executing_time`.

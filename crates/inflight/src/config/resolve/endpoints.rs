@@ -20,6 +20,7 @@ const NOTICED_LATE: Duration = Duration::from_secs(120);
 
 pub(super) fn resolve_endpoints(raw: &raw::Fleet, problems: &mut Problems) -> Option<Endpoints> {
     let (endpoints, target) = (raw.endpoints.as_ref()?, raw.target.as_ref()?);
+    let starts_some = matches!(&target.value, Or::Value(keys) if keys.keda.is_none());
     if raw.source.as_ref()?.value.gateway.is_none() {
         if let Or::Value(keys) = &endpoints.value {
             problems.refuse(
@@ -29,9 +30,11 @@ pub(super) fn resolve_endpoints(raw: &raw::Fleet, problems: &mut Problems) -> Op
                 "`endpoints: target`, which is the default",
             );
         }
-        return Some(Endpoints::Elsewhere);
+        return Some(match starts_some {
+            true => Endpoints::Target,
+            false => Endpoints::Elsewhere,
+        });
     }
-    let starts_some = matches!(&target.value, Or::Value(keys) if keys.keda.is_none());
     match (&endpoints.value, starts_some) {
         (Or::Word(_), true) => Some(Endpoints::Target),
         (Or::Word(_), false) => {

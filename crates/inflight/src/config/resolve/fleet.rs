@@ -2,7 +2,7 @@
 
 use inflight_core::Replicas;
 
-use super::{advice, endpoints, gate, measured, models, peers, scaling, target};
+use super::{advice, endpoints, gate, measured, models, peers, publish, scaling, target};
 use crate::config::error::Problems;
 use crate::config::raw;
 use crate::config::setting::{Nothing, Or};
@@ -37,6 +37,7 @@ pub(super) fn resolve_fleet(
     let target = raw.target.as_ref().and_then(|target| {
         target::resolve_target(target, raw, gateway.as_ref(), surroundings, problems)
     });
+    publish::check_pages(raw, problems);
     let endpoints = endpoints::resolve_endpoints(raw, problems);
     let health = endpoints::resolve_health(raw, target.as_ref(), problems);
     let scaling = raw.scaling.as_ref().and_then(|scaling| {

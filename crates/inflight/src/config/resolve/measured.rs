@@ -139,9 +139,9 @@ fn resolve_backend(
     }
     if let Some(triton) = &keys.triton {
         let (place, keys) = (&triton.place, &triton.value);
-        let pages = (keys.metrics.as_ref(), keys.dns.as_ref());
+        let (dns, port) = (keys.dns.as_ref(), keys.port.as_ref());
         return Some(ServersSettings {
-            metrics: resolve_pages(pages.0, pages.1, "metrics", place, problems)?,
+            metrics: resolve_servers(keys.metrics.as_ref(), dns, port, place, problems)?,
             kind: ServerKind::Triton {
                 models: keys.models.as_ref()?.value.clone(),
             },
@@ -150,8 +150,8 @@ fn resolve_backend(
         });
     }
     let (place, keys) = (&keys.custom.as_ref()?.place, &keys.custom.as_ref()?.value);
-    let pages = (keys.metrics.as_ref(), keys.dns.as_ref());
-    let metrics = resolve_pages(pages.0, pages.1, "metrics", place, problems);
+    let (dns, port) = (keys.dns.as_ref(), keys.port.as_ref());
+    let metrics = resolve_servers(keys.metrics.as_ref(), dns, port, place, problems);
     let custom = resolve_custom(place, keys, problems);
     Some(ServersSettings {
         metrics: metrics?,
@@ -168,9 +168,9 @@ fn resolve_vllm(
     problems: &mut Problems,
 ) -> Option<ServersSettings> {
     let (place, keys) = (&raw.place, &raw.value);
-    let pages = (keys.metrics.as_ref(), keys.dns.as_ref());
+    let (dns, port) = (keys.dns.as_ref(), keys.port.as_ref());
     Some(ServersSettings {
-        metrics: resolve_pages(pages.0, pages.1, "metrics", place, problems)?,
+        metrics: resolve_servers(keys.metrics.as_ref(), dns, port, place, problems)?,
         kind: ServerKind::Vllm {
             model: keys.model.as_ref().map(|model| model.value.clone()),
             cache_target: match keys.cache_target.as_ref()?.value {
@@ -338,11 +338,39 @@ fn resolve_pages(
             Some(url) => Some(page(&url.value)?),
             None => None,
         },
+        port: None,
+    })
+}
+
+/// Returns the pages of servers: listed, by a name, or those of the replicas that our target starts.
+fn resolve_servers(
+    listed: Option<&Located<Vec<String>>>,
+    dns: Option<&Located<String>>,
+    port: Option<&Located<String>>,
+    place: &Place,
+    problems: &mut Problems,
+) -> Option<PagesSettings> {
+    let Some(port) = port else {
+        return resolve_pages(listed, dns, "metrics", place, problems);
+    };
+    let listed = listed.filter(|listed| !listed.value.is_empty());
+    if listed.is_some() || dns.is_some() {
+        problems.refuse(
+            &port.place,
+            "does not go with pages of others: one replica would be read as two",
+            "either `port`, or `metrics` and `dns`",
+        );
+        return None;
+    }
+    Some(PagesSettings {
+        listed: Vec::new(),
+        dns: None,
+        port: Some(port.value.clone()),
     })
 }
 
 /// Takes an address apart whose form was judged.
-fn page(url: &str) -> Option<PageUrl> {
+pub(super) fn page(url: &str) -> Option<PageUrl> {
     let uri: http::Uri = url.parse().ok()?;
     Some(PageUrl {
         authority: uri.authority()?.to_string(),

@@ -1,10 +1,13 @@
 //! What changes the fleet: how replicas are started, and what in a command looks like a slip.
 
+use super::publish;
 use crate::config::error::{Located, Problems};
 use crate::config::raw;
 use crate::config::setting::{Advise, Or};
 use crate::config::suggest::nearest;
-use crate::config::{GatewaySettings, Probe, ProcessSettings, Surroundings, Target};
+use crate::config::{
+    GatewaySettings, Probe, ProcessSettings, PublishSettings, Surroundings, Target,
+};
 
 /// What stands for something in a command.
 const PLACEHOLDERS: [&str; 2] = ["port", "replica"];
@@ -37,23 +40,20 @@ pub(super) fn resolve_target(
                     return None;
                 }
             };
-            if fleet.source.as_ref()?.value.gateway.is_none() {
-                problems.refuse(
-                    &raw.place,
-                    "processes need a `gateway` here: without one nobody knows when a replica that \
-                     is to go has no request left",
-                    "`advise`, `keda`, or source `gateway`",
-                );
-            }
-            resolve_process(process, gateway, surroundings, problems)
-                .map(|process| Target::Process(Box::new(process)))
+            let publish =
+                publish::resolve_publish(process, &raw.place, fleet, surroundings, problems);
+            let drain = publish::resolve_drain(process, fleet, gateway, problems);
+            let mut process = resolve_process(process, fleet, surroundings, problems)?;
+            process.publish = publish?;
+            process.drain_timeout = drain?;
+            Some(Target::Process(Box::new(process)))
         }
     }
 }
 
 fn resolve_process(
     raw: &raw::Process,
-    gateway: Option<&GatewaySettings>,
+    fleet: &raw::Fleet,
     surroundings: &Surroundings,
     problems: &mut Problems,
 ) -> Option<ProcessSettings> {
@@ -61,6 +61,9 @@ fn resolve_process(
         let own_path = raw.env.as_ref().and_then(|env| env.value.get("PATH"));
         surroundings.check_program(command, own_path.map(String::as_str), problems);
         check_placeholders(command, raw, problems);
+    }
+    if let Some(ports) = &raw.ports {
+        check_ports(ports, raw, fleet, problems);
     }
     let ready = raw.ready.as_ref().map(|ready| &ready.value);
     let probe = ready.and_then(|ready| {
@@ -78,13 +81,16 @@ fn resolve_process(
     Some(ProcessSettings {
         command: raw.command.clone()?,
         env: raw.env.as_ref()?.value.clone(),
+        ports: raw.ports.as_ref()?.value.clone(),
         ready: probe?.unwrap_or(Probe::Tcp),
         ready_every: every.value,
         ready_timeout: timeout.value,
         stop_grace: raw.stop_grace.as_ref()?.value,
         keeps: raw.on_exit.as_ref()?.value.0 == raw::OnExit::Keep,
         orphan_grace: raw.orphan_grace.as_ref()?.value,
-        drain_timeout: gateway?.timeouts.drain,
+        // Who else knows the replicas is judged apart.
+        drain_timeout: publish::DRAIN,
+        publish: PublishSettings::default(),
     })
 }
 
@@ -147,13 +153,45 @@ fn check_placeholders(command: &Located<Vec<String>>, raw: &raw::Process, proble
         );
     }
     let values = env.map(|(_, value)| value);
+    let ports = raw.ports.iter().flat_map(|ports| &ports.value);
+    let of_ports: Vec<String> = ports.map(|name| format!("port.{name}")).collect();
+    let known = || (PLACEHOLDERS.into_iter()).chain(of_ports.iter().map(String::as_str));
     for text in arguments().chain(values) {
-        for word in braced_words(text).filter(|word| !PLACEHOLDERS.contains(word)) {
-            let what = match nearest(word, PLACEHOLDERS.into_iter()) {
-                Some(known) => format!("`{{{word}}}` stays as it is; did you mean `{{{known}}}`?"),
-                None => continue,
+        for word in braced_words(text).filter(|word| !known().any(|known| known == *word)) {
+            let what = match (nearest(word, known()), word.strip_prefix("port.")) {
+                (Some(known), _) => {
+                    format!("`{{{word}}}` stays as it is; did you mean `{{{known}}}`?")
+                }
+                (None, Some(name)) => {
+                    format!("`{{{word}}}` stays as it is: no port in `ports` is called {name:?}")
+                }
+                (None, None) => continue,
             };
             problems.warn(&command.place, what);
+        }
+    }
+}
+
+/// Reports names of ports that are there twice, and warns of those that nobody uses.
+fn check_ports(
+    ports: &Located<Vec<String>>,
+    raw: &raw::Process,
+    fleet: &raw::Fleet,
+    problems: &mut Problems,
+) {
+    let in_command = raw.command.iter().flat_map(|command| &command.value);
+    let in_env = raw.env.iter().flat_map(|env| env.value.values());
+    let texts: Vec<&String> = in_command.chain(in_env).collect();
+    for (at, name) in ports.value.iter().enumerate() {
+        if ports.value[..at].contains(name) {
+            problems.error(&ports.place, format!("{name:?} is there twice"));
+        } else if !texts.iter().any(|text| text.contains(&format!("{{port.{name}}}"))) {
+            let what = if publish::is_told_of(raw, fleet, name) {
+                format!("nothing listens there: `{{port.{name}}}` is nowhere in the command")
+            } else {
+                format!("{name:?} is not used: `{{port.{name}}}` is nowhere in the command")
+            };
+            problems.warn(&ports.place, what);
         }
     }
 }
@@ -164,6 +202,7 @@ fn braced_words(text: &str) -> impl Iterator<Item = &str> {
     opened
         .filter_map(|rest| rest.split_once('}').map(|(word, _)| word))
         .filter(|word| {
-            !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+            let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.');
+            !word.is_empty() && word.chars().all(is_plain)
         })
 }

@@ -88,6 +88,25 @@ pub(in crate::config) const FILE: Form = Form {
     fits: |text| !text.is_empty() && !text.contains('\0'),
 };
 
+/// A file that another system reads and that is replaced as a whole.
+pub(in crate::config) const JSON_FILE: Form = Form {
+    called: "an absolute path of a file whose name ends in `.json`",
+    fits: |text| {
+        let stem = text.rsplit('/').next().and_then(|name| name.strip_suffix(".json"));
+        text.starts_with('/') && !text.contains('\0') && stem.is_some_and(|stem| !stem.is_empty())
+    },
+};
+
+/// The name of a port, which stands in a command as `{port.NAME}`.
+pub(in crate::config) const PORT_NAME: Form = Form {
+    called: "1 to 32 letters, digits or `_`, beginning with a letter",
+    fits: |text| {
+        text.len() <= 32
+            && text.starts_with(|c: char| c.is_ascii_alphabetic())
+            && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    },
+};
+
 /// A folder for sockets, whose paths the system keeps short.
 pub(in crate::config) const SOCKET_FOLDER: Form = Form {
     called: "an absolute path of a folder, at most 80 bytes long",

@@ -14,6 +14,10 @@ const KEDA_CANNOT_CHANGE: &str = "cannot change from or to `keda` while the flee
 const ON_EXIT_CANNOT_CHANGE: &str = "cannot change while the fleet runs: its replicas were started \
     to end with us, or not to; restart inflight, or give the fleet another name";
 
+/// Why a change is refused of who is told of the replicas.
+const PUBLISH_CANNOT_CHANGE: &str = "cannot change while the fleet runs: whoever reads the former \
+    file would not learn of it; restart inflight, or give the fleet another name";
+
 /// Why a change is refused that would leave replicas to nobody's judgement, or to a new one's.
 const HEALTH_CANNOT_CHANGE: &str = "cannot be switched on or off while the fleet runs: restart \
     inflight, or give the fleet another name";
@@ -40,6 +44,10 @@ pub(super) fn check(told: &Told, before: &Told) -> anyhow::Result<()> {
     }
     if told.keeps() != before.keeps() {
         anyhow::bail!("`target.process.on_exit` {ON_EXIT_CANNOT_CHANGE}");
+    }
+    let published = |told: &Told| told.publish.as_ref().map(|told| told.publish.clone());
+    if published(told) != published(before) {
+        anyhow::bail!("`target.process.publish` {PUBLISH_CANNOT_CHANGE}");
     }
     if told.health.is_some() != before.health.is_some() {
         anyhow::bail!("`health` {HEALTH_CANNOT_CHANGE}");

@@ -1,5 +1,6 @@
 //! What starts, finds and watches the replicas of one fleet.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, watch};
@@ -10,13 +11,17 @@ use super::Told;
 use crate::control::TargetLink;
 use crate::endpoints::{self, HealthSettings};
 use crate::fleet::Fleet;
+use crate::publish;
 use crate::runtime::part::Part;
+use crate::sources::ClustersSource;
 use crate::targets::process::{Orphan, ProcessConfig, ProcessHost, ProcessTarget};
 
 /// Commands that a target may lag behind: sizes repeat, and of the others there is one a replica.
 const COMMANDS_WAITING: usize = 256;
 /// News that a control loop may lag behind; a target waits when it is full.
 const EVENTS_WAITING: usize = 256;
+/// What Envoys tell that may wait: some answers of each.
+const READINGS_WAITING: usize = 64;
 
 /// What starts, finds and watches the replicas. The parts end once their control loop did.
 #[derive(Default)]
@@ -24,6 +29,9 @@ pub(super) struct RunningReplicas {
     target: Option<Configured<ProcessConfig>>,
     endpoints: Option<Configured<endpoints::Settings>>,
     watch: Option<Configured<HealthSettings>>,
+    publish: Option<Configured<publish::Settings>>,
+    /// Asks the Envoys that are told of the replicas.
+    envoys: Option<Part>,
 }
 
 /// A part whose settings can change while it runs.
@@ -42,6 +50,8 @@ impl RunningReplicas {
         host: &ProcessHost,
     ) -> (Self, Option<TargetLink>) {
         let mut replicas = Self::default();
+        let adopted = orphans.iter().map(|it| (it.index(), it.was_ready()));
+        let adopted: BTreeMap<u32, bool> = adopted.collect();
         let link = if let Some(process) = &told.process {
             let (target, link) =
                 start_process(process.clone(), orphans, host.clone(), fleet.name());
@@ -54,12 +64,60 @@ impl RunningReplicas {
         } else {
             return (replicas, None);
         };
-        let Some(health) = &told.health else {
+        let link = match &told.health {
+            Some(health) => {
+                let (watch, link) = start_watch(health.clone(), fleet, link);
+                replicas.watch = Some(watch);
+                link
+            }
+            None => link,
+        };
+        let Some(publish) = &told.publish else {
             return (replicas, Some(link));
         };
-        let (watch, link) = start_watch(health.clone(), fleet, link);
-        replicas.watch = Some(watch);
+        let link = replicas.start_publish(publish.clone(), fleet, adopted, link);
         (replicas, Some(link))
+    }
+
+    /// Puts whoever tells others of the replicas between these, with the watch over their health, and
+    /// their control loop.
+    fn start_publish(
+        &mut self,
+        settings: publish::Settings,
+        fleet: &Arc<Fleet>,
+        adopted: BTreeMap<u32, bool>,
+        link: TargetLink,
+    ) -> TargetLink {
+        let (commands, commands_taken) = mpsc::channel(COMMANDS_WAITING);
+        let (told, events) = mpsc::channel(EVENTS_WAITING);
+        let (read, readings) = mpsc::channel(READINGS_WAITING);
+        let (in_haste, haste_seen) = watch::channel(false);
+        if let Some(envoys) = settings.publish.envoy.clone() {
+            let source = ClustersSource {
+                fleet: fleet.name().to_owned(),
+                envoys,
+                readings: read,
+                in_haste: haste_seen,
+            };
+            let clock = fleet.clock();
+            // It ends with whoever takes its readings.
+            self.envoys = Some(Part::start("a source", |_| source.run(clock)));
+        }
+        let (settings, settings_taken) = watch::channel(settings);
+        let links = publish::Links {
+            commands: commands_taken,
+            to_target: link.commands,
+            news: link.events,
+            events: told,
+            readings,
+            in_haste,
+        };
+        let fleet = Arc::clone(fleet);
+        let part = Part::start("what tells others of the replicas", |_| {
+            publish::serve(fleet, settings_taken, adopted, links)
+        });
+        self.publish = Some(Configured { settings, part });
+        TargetLink { commands, events }
     }
 
     /// Puts other settings in force; the same are no change.
@@ -74,6 +132,7 @@ impl RunningReplicas {
             }
         }
         tell(self.target.as_ref(), told.process.as_ref());
+        tell(self.publish.as_ref(), told.publish.as_ref());
         // Who is checked comes after how.
         tell(self.watch.as_ref(), told.health.as_ref());
         tell(self.endpoints.as_ref(), told.endpoints.as_ref());
@@ -83,7 +142,10 @@ impl RunningReplicas {
         let target = self.target.as_mut().map(|it| &mut it.part);
         let endpoints = self.endpoints.as_mut().map(|it| &mut it.part);
         let watch = self.watch.as_mut().map(|it| &mut it.part);
-        [target, endpoints, watch].into_iter().flatten()
+        let publish = self.publish.as_mut().map(|it| &mut it.part);
+        [target, endpoints, watch, publish, self.envoys.as_mut()]
+            .into_iter()
+            .flatten()
     }
 
     /// # Errors
@@ -93,7 +155,9 @@ impl RunningReplicas {
         let target = self.target.map(|it| it.part);
         let endpoints = self.endpoints.map(|it| it.part);
         let watch = self.watch.map(|it| it.part);
-        for part in [target, endpoints, watch].into_iter().flatten() {
+        let publish = self.publish.map(|it| it.part);
+        let parts = [target, endpoints, watch, publish, self.envoys];
+        for part in parts.into_iter().flatten() {
             result = result.and(part.ended().await);
         }
         result

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use inflight_core::Replicas;
 
+use crate::ports::NamedPorts;
 use crate::probe::Probe;
 
 /// Everything that can be set, with nothing checked.
@@ -20,10 +21,11 @@ use crate::probe::Probe;
 pub struct ProcessSettings {
     /// The fleet's name, for log lines.
     pub fleet: String,
-    /// The program and its arguments; `{port}` and `{replica}` are replaced in each.
+    /// The program and its arguments; `{port}`, `{port.NAME}` and `{replica}` are replaced in each.
     pub command: Vec<String>,
-    /// What is added to our own environment; `{port}` and `{replica}` are replaced in the values.
-    /// `PORT` and `INFLIGHT_REPLICA` are set beside it, unless it sets them itself.
+    /// Names of further ports, one of each for every replica.
+    pub ports: Vec<String>,
+    /// What is added to our own environment; the same is replaced in the values. `PORT` and `INFLIGHT_REPLICA` are set beside it, unless it sets them itself.
     pub env: BTreeMap<String, String>,
     /// How a replica is asked whether it is ready.
     pub ready: Probe,
@@ -53,6 +55,7 @@ impl ProcessSettings {
         Self {
             fleet,
             command,
+            ports: Vec::new(),
             env: BTreeMap::new(),
             ready: Probe::Tcp,
             ready_every: Duration::from_millis(20),
@@ -221,22 +224,27 @@ impl ProcessConfig {
     }
 
     /// Returns the program and its arguments for one replica.
-    pub(super) fn command_for(&self, index: u32, port: u16) -> Vec<String> {
+    pub(super) fn command_for(&self, index: u32, port: u16, ports: &NamedPorts) -> Vec<String> {
         self.0
             .command
             .iter()
-            .map(|part| substitute(part, index, port))
+            .map(|part| substitute(part, index, port, ports))
             .collect()
     }
 
     /// Returns what is added to the environment of one replica.
-    pub(super) fn env_for(&self, index: u32, port: u16) -> BTreeMap<String, String> {
+    pub(super) fn env_for(
+        &self,
+        index: u32,
+        port: u16,
+        ports: &NamedPorts,
+    ) -> BTreeMap<String, String> {
         let mut env = BTreeMap::from([
             ("PORT".to_owned(), port.to_string()),
             ("INFLIGHT_REPLICA".to_owned(), index.to_string()),
         ]);
         let own = self.0.env.iter();
-        env.extend(own.map(|(name, value)| (name.clone(), substitute(value, index, port))));
+        env.extend(own.map(|(name, value)| (name.clone(), substitute(value, index, port, ports))));
         env
     }
 }
@@ -276,10 +284,15 @@ fn is_executable(file: &Path) -> bool {
         .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
-/// Replaces `{port}` and `{replica}`; every other brace stays, so that JSON can be passed.
-fn substitute(text: &str, index: u32, port: u16) -> String {
-    text.replace("{port}", &port.to_string())
-        .replace("{replica}", &index.to_string())
+/// Replaces `{port}`, `{port.NAME}` and `{replica}`; every other brace stays, so that JSON can be
+/// passed.
+fn substitute(text: &str, index: u32, port: u16, ports: &NamedPorts) -> String {
+    let text = text
+        .replace("{port}", &port.to_string())
+        .replace("{replica}", &index.to_string());
+    ports.iter().fold(text, |text, (name, port)| {
+        text.replace(&format!("{{port.{name}}}"), &port.to_string())
+    })
 }
 
 #[cfg(test)]
@@ -293,16 +306,27 @@ mod tests {
 
     #[test]
     fn port_and_index_are_replaced_and_other_braces_stay() {
-        let mut settings = settings(&["serve", "--port={port}", r#"{"gpu": {replica}}"#]);
+        let mut settings = settings(&[
+            "serve",
+            "--port={port}",
+            "--metrics={port.metrics}",
+            r#"{"gpu": {replica}, "x": {port.other}}"#,
+        ]);
         settings
             .env
             .insert("CUDA_VISIBLE_DEVICES".to_owned(), "{replica}".to_owned());
         let config = ProcessConfig::check(settings).unwrap();
+        let ports = NamedPorts::new(BTreeMap::from([("metrics".to_owned(), 20_002)]));
         assert_eq!(
-            config.command_for(3, 20_001),
-            ["serve", "--port=20001", r#"{"gpu": 3}"#]
+            config.command_for(3, 20_001, &ports),
+            [
+                "serve",
+                "--port=20001",
+                "--metrics=20002",
+                r#"{"gpu": 3, "x": {port.other}}"#,
+            ]
         );
-        let env = config.env_for(3, 20_001);
+        let env = config.env_for(3, 20_001, &ports);
         assert_eq!(env["CUDA_VISIBLE_DEVICES"], "3");
         assert_eq!(env["PORT"], "20001");
         assert_eq!(env["INFLIGHT_REPLICA"], "3");
@@ -313,7 +337,7 @@ mod tests {
         let mut settings = settings(&["serve"]);
         settings.env.insert("PORT".to_owned(), "x{port}".to_owned());
         let config = ProcessConfig::check(settings).unwrap();
-        assert_eq!(config.env_for(0, 7)["PORT"], "x7");
+        assert_eq!(config.env_for(0, 7, &NamedPorts::default())["PORT"], "x7");
     }
 
     #[test]

@@ -34,6 +34,18 @@ impl Orphan {
         &self.hello.about.fleet
     }
 
+    /// Returns its number within its fleet.
+    #[must_use]
+    pub const fn index(&self) -> u32 {
+        self.hello.about.index
+    }
+
+    /// Tells whether it was ready.
+    #[must_use]
+    pub fn was_ready(&self) -> bool {
+        self.hello.stage == Stage::Ready
+    }
+
     /// Tells whether it was not told to end.
     #[must_use]
     pub fn is_live(&self) -> bool {

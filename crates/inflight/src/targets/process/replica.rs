@@ -26,6 +26,7 @@ use super::output::{Tail, follow};
 use super::shim;
 use super::wire::{About, LINE_MAX, Order, Told};
 use crate::lines::{self, LineReader, LineWriter};
+use crate::ports::NamedPorts;
 use crate::probe::{Unfit, until_ready};
 use crate::telemetry::Printer;
 
@@ -45,6 +46,7 @@ pub(super) struct Launch {
     pub(super) id: ReplicaId,
     pub(super) index: u32,
     pub(super) address: SocketAddr,
+    pub(super) ports: NamedPorts,
     pub(super) config: Arc<ProcessConfig>,
     pub(super) program: PathBuf,
     pub(super) printer: Printer,
@@ -148,8 +150,8 @@ impl Reached {
             }
         }
         let mut shim = starting
-            .args(launch.config.command_for(launch.index, port))
-            .envs(launch.config.env_for(launch.index, port))
+            .args((launch.config).command_for(launch.index, port, &launch.ports))
+            .envs((launch.config).env_for(launch.index, port, &launch.ports))
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             // Ctrl-C in our terminal is for us; replicas are told by us.
             .process_group(0)
@@ -191,6 +193,7 @@ fn about(launch: &Launch) -> About {
         index: launch.index,
         id: launch.id.0,
         port: launch.address.port(),
+        ports: launch.ports.as_ref().clone(),
         fingerprint: launch.config.fingerprint(),
         started_at: u64::try_from(millis).unwrap_or(u64::MAX),
     }

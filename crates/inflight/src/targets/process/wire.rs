@@ -2,6 +2,7 @@
 //! `on_exit: keep`, over its socket. The two may be of different versions: what one does not know
 //! it leaves alone.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
@@ -51,6 +52,9 @@ pub(super) struct About {
     /// The replica's id within its fleet.
     pub(super) id: u64,
     pub(super) port: u16,
+    /// Its further ports; a shim of an earlier version tells none.
+    #[serde(default)]
+    pub(super) ports: BTreeMap<String, u16>,
     /// Tells commands, with their environment, apart.
     pub(super) fingerprint: u64,
     /// When it was started. *Units*: milliseconds since 1970.
@@ -172,6 +176,7 @@ mod tests {
             index: 1,
             id: 7,
             port: 20_001,
+            ports: BTreeMap::from([("metrics".to_owned(), 20_002)]),
             fingerprint: u64::MAX,
             started_at: 5,
         };

@@ -1,0 +1,348 @@
+//! What each Envoy has at each endpoint of a cluster, by its admin interface (`/clusters`).
+//!
+//! It is for whoever tells Envoy of the endpoints: which of them has least to finish, and when one
+//! that drains is empty. The load of the fleet is measured elsewhere. Nothing is kept here.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::StatusCode;
+use serde::Deserialize;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+use tracing::{info, warn};
+
+use super::envoy::Names;
+use super::fetch::{Client, FetchConfig};
+use crate::clock::Clock;
+use crate::config::EnvoyFile;
+use crate::ports::{RoutedEndpoint, RoutedReading};
+
+/// How often each is asked while an endpoint drains.
+const EVERY_IN_HASTE: Duration = Duration::from_millis(50);
+/// How often one that does not answer is asked then.
+const FAILED_IN_HASTE: Duration = Duration::from_millis(250);
+
+/// Who asks, whom, and where the answers go.
+#[derive(Debug)]
+pub struct ClustersSource {
+    /// The fleet's name, for log lines.
+    pub fleet: String,
+    /// The Envoys and the cluster.
+    pub envoys: EnvoyFile,
+    /// The answers of all, in the order in which they come.
+    pub readings: mpsc::Sender<RoutedReading>,
+    /// Whether they are wanted in haste.
+    pub in_haste: watch::Receiver<bool>,
+}
+
+impl ClustersSource {
+    /// Asks until nobody takes the answers any more.
+    pub async fn run(self, clock: Clock) {
+        let mut tasks = JoinSet::new();
+        let cluster: Arc<str> = self.envoys.cluster.as_str().into();
+        for (proxy, page) in self.envoys.admin.iter().enumerate() {
+            let config = FetchConfig {
+                authority: page.authority.clone(),
+                path: path(&page.path, &cluster),
+                timeout: self.envoys.timeout,
+                is_marked: false,
+            };
+            let follower = Follower {
+                proxy,
+                fleet: self.fleet.clone(),
+                envoy: page.authority.clone(),
+                cluster: Arc::clone(&cluster),
+                client: Client::new(config, clock),
+                every: self.envoys.every,
+                readings: self.readings.clone(),
+                in_haste: self.in_haste.clone(),
+            };
+            tasks.spawn(follower.run());
+        }
+        // One that panicked gives no reading any more: what it has is unknown, never zero.
+        while tasks.join_next().await.is_some() {}
+    }
+}
+
+/// Returns where the endpoints of one cluster are told; an Envoy that knows no filter tells of all.
+fn path(prefix: &str, cluster: &str) -> String {
+    let letter = |byte: u8| match byte {
+        b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' | b'_' | b'-' => char::from(byte).to_string(),
+        // `\xHH` of RE2, each character as the query spells it.
+        byte => format!("%5Cx%7B{byte:02x}%7D"),
+    };
+    let name: String = cluster.bytes().map(letter).collect();
+    let prefix = prefix.trim_end_matches('/');
+    format!("{prefix}/clusters?format=json&filter=%5E{name}%24")
+}
+
+struct Follower {
+    proxy: usize,
+    fleet: String,
+    envoy: String,
+    cluster: Arc<str>,
+    client: Client,
+    every: Duration,
+    readings: mpsc::Sender<RoutedReading>,
+    in_haste: watch::Receiver<bool>,
+}
+
+impl Follower {
+    async fn run(mut self) {
+        let mut is_failing = false;
+        loop {
+            let endpoints = self.read().await;
+            match &endpoints {
+                Err(why) if !is_failing => warn!(
+                    fleet = self.fleet,
+                    envoy = self.envoy,
+                    why,
+                    "an Envoy does not tell what it has at which replica"
+                ),
+                Ok(_) if is_failing => info!(
+                    fleet = self.fleet,
+                    envoy = self.envoy,
+                    "an Envoy tells what it has at which replica"
+                ),
+                Ok(_) | Err(_) => {}
+            }
+            is_failing = endpoints.is_err();
+            let reading = RoutedReading {
+                proxy: self.proxy,
+                endpoints,
+            };
+            if self.readings.send(reading).await.is_err() {
+                return;
+            }
+            let in_haste = *self.in_haste.borrow_and_update();
+            let pause = match (in_haste, is_failing) {
+                (true, true) => FAILED_IN_HASTE,
+                (true, false) => EVERY_IN_HASTE,
+                (false, _) => self.every,
+            };
+            tokio::select! {
+                () = sleep(pause.min(self.every)) => {}
+                changed = self.in_haste.changed() => if changed.is_err() {
+                    return;
+                },
+            }
+        }
+    }
+
+    async fn read(&mut self) -> Result<BTreeMap<SocketAddr, RoutedEndpoint>, String> {
+        let (status, body) = self.client.get().await.map_err(|error| error.to_string())?;
+        if status != StatusCode::OK {
+            return Err(format!("HTTP status {status}"));
+        }
+        endpoints(&body, &self.cluster)
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct Page {
+    #[serde(default)]
+    cluster_statuses: Vec<Cluster>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Cluster {
+    name: String,
+    #[serde(default)]
+    host_statuses: Vec<Host>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Host {
+    address: Address,
+    #[serde(default)]
+    stats: Vec<Stat>,
+    #[serde(default)]
+    health_status: Health,
+}
+
+#[derive(Debug, Deserialize)]
+struct Address {
+    socket_address: Option<Socket>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Socket {
+    address: IpAddr,
+    port_value: u16,
+}
+
+#[derive(Debug, Deserialize)]
+struct Stat {
+    name: String,
+    /// Left out where it is zero.
+    #[serde(default)]
+    value: Count,
+}
+
+/// A number of 64 bits, which protobuf's JSON spells as text.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Count {
+    Text(String),
+    Number(u64),
+}
+
+impl Default for Count {
+    fn default() -> Self {
+        Self::Number(0)
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Health {
+    #[serde(default)]
+    eds_health_status: String,
+    #[serde(default)]
+    pending_dynamic_removal: bool,
+}
+
+/// Reads the endpoints of a cluster, those left out that Envoy keeps only until their checks fail.
+fn endpoints(
+    body: &[u8],
+    cluster: &str,
+) -> Result<BTreeMap<SocketAddr, RoutedEndpoint>, String> {
+    let page: Page = serde_json::from_slice(body).map_err(|error| error.to_string())?;
+    let mut others = Names::default();
+    let found = page.cluster_statuses.into_iter().find(|found| {
+        others.add(&found.name);
+        found.name == cluster
+    });
+    let Some(found) = found else {
+        return Err(if others.is_empty() {
+            format!("no cluster {cluster:?}")
+        } else {
+            format!("no cluster {cluster:?}; it has {others}")
+        });
+    };
+    let mut endpoints: BTreeMap<SocketAddr, RoutedEndpoint> = BTreeMap::new();
+    for host in found.host_statuses {
+        let Some(socket) = host.address.socket_address else {
+            continue;
+        };
+        if host.health_status.pending_dynamic_removal {
+            continue;
+        }
+        let address = SocketAddr::new(socket.address, socket.port_value);
+        let count = |name: &str| {
+            let stat = host.stats.iter().find(|stat| stat.name == name);
+            stat.map(|stat| stat.value.read().ok_or(format!("{name} of {address} is no count")))
+        };
+        let active = count("rq_active").ok_or_else(|| format!("{address} has no rq_active"))??;
+        let pending = count("rq_pending_active").transpose()?.unwrap_or(0);
+        let is_draining = host.health_status.eds_health_status == "DRAINING";
+        // The same address in another locality is another entry.
+        let sum = endpoints.entry(address).or_insert(RoutedEndpoint {
+            in_flight: 0,
+            is_draining,
+        });
+        sum.in_flight = sum.in_flight.saturating_add(active.saturating_add(pending));
+        sum.is_draining &= is_draining;
+    }
+    Ok(endpoints)
+}
+
+impl Count {
+    fn read(&self) -> Option<u32> {
+        match self {
+            Self::Text(text) => text.parse().ok(),
+            Self::Number(number) => u32::try_from(*number).ok(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(hosts: &str) -> String {
+        format!(
+            r#"{{"cluster_statuses": [{{"name": "other"}}, {{"name": "c", "host_statuses": [{hosts}],
+                "observability_name": "c"}}]}}"#
+        )
+    }
+
+    fn host(port: u16, stats: &str, health: &str) -> String {
+        format!(
+            r#"{{"address": {{"socket_address": {{"address": "127.0.0.1", "port_value": {port}}}}},
+                "stats": [{{"name": "cx_total", "value": "7"}}, {stats}],
+                "health_status": {{{health}}}, "weight": 1, "locality": {{}}}}"#
+        )
+    }
+
+    #[test]
+    fn what_waits_for_a_connection_is_in_flight_and_zero_is_left_out() {
+        let busy = host(
+            1,
+            r#"{"type": "GAUGE", "name": "rq_active", "value": "3"},
+               {"type": "GAUGE", "name": "rq_pending_active", "value": "2"}"#,
+            r#""eds_health_status": "HEALTHY", "failed_active_health_check": true"#,
+        );
+        let idle = host(
+            2,
+            r#"{"type": "GAUGE", "name": "rq_active"}"#,
+            r#""eds_health_status": "DRAINING""#,
+        );
+        let read = endpoints(page(&format!("{busy}, {idle}")).as_bytes(), "c").unwrap();
+        let at = |port: u16| read[&SocketAddr::from(([127, 0, 0, 1], port))];
+        assert_eq!((at(1).in_flight, at(1).is_draining), (5, false));
+        assert_eq!((at(2).in_flight, at(2).is_draining), (0, true));
+    }
+
+    #[test]
+    fn a_cluster_without_endpoints_is_empty_and_one_that_is_not_there_is_unknown() {
+        let empty = r#"{"cluster_statuses": [{"name": "c"}]}"#;
+        assert_eq!(endpoints(empty.as_bytes(), "c"), Ok(BTreeMap::new()));
+        assert_eq!(
+            endpoints(page("").as_bytes(), "d").unwrap_err(),
+            "no cluster \"d\"; it has other, c"
+        );
+        assert_eq!(endpoints(b"{}", "d").unwrap_err(), "no cluster \"d\"");
+        for text in ["", "{", "[]", "cluster_statuses", "{\"cluster_statuses\": 1}"] {
+            assert!(endpoints(text.as_bytes(), "c").is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_count_that_is_none_makes_all_unknown() {
+        for stats in [
+            r#"{"name": "rq_total", "value": "1"}"#,
+            r#"{"name": "rq_active", "value": "-1"}"#,
+            r#"{"name": "rq_active", "value": "NaN"}"#,
+            r#"{"name": "rq_active", "value": "18446744073709551615"}"#,
+        ] {
+            let text = page(&host(1, stats, ""));
+            assert!(endpoints(text.as_bytes(), "c").is_err(), "{stats}");
+        }
+    }
+
+    #[test]
+    fn an_endpoint_that_envoy_was_told_to_remove_is_gone() {
+        let host = host(
+            1,
+            r#"{"name": "rq_active"}"#,
+            r#""eds_health_status": "DRAINING", "pending_dynamic_removal": true"#,
+        );
+        assert_eq!(endpoints(page(&host).as_bytes(), "c"), Ok(BTreeMap::new()));
+    }
+
+    #[test]
+    fn one_cluster_is_asked_for_whatever_its_name() {
+        assert_eq!(
+            path("/", "a_b-1"),
+            "/clusters?format=json&filter=%5Ea_b-1%24"
+        );
+        assert_eq!(
+            path("/admin/", "a.b&c"),
+            "/admin/clusters?format=json&filter=%5Ea%5Cx%7B2e%7Db%5Cx%7B26%7Dc%24"
+        );
+    }
+}
