@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tables in Markdown of what run.py wrote, and plots where matplotlib is there.
 
-  report.py [--plots FOLDER]"""
+  report.py [--results FOLDER] [--plots FOLDER]"""
 
 import argparse
 import json
@@ -17,8 +17,8 @@ COLUMNS = {"wall_seconds": ("wall s", "{:.0f}"), "p50_ms": ("p50 ms", "{:.0f}"),
            "queued_share": ("queued %", "{:.0%}")}
 
 
-def results():
-    found = [json.loads(path.read_text()) for path in sorted((HERE / "results").glob("*.json"))]
+def results(folder):
+    found = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
     groups = {}
     for one in found:
         groups.setdefault((one["level"], one["mixture"], one["arm"]), []).append(one)
@@ -128,9 +128,10 @@ def plots(groups, folder):
 
 def main():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--results", type=pathlib.Path, default=HERE / "results", metavar="FOLDER")
     arguments.add_argument("--plots", type=pathlib.Path, metavar="FOLDER")
     chosen = arguments.parse_args()
-    groups = results()
+    groups = results(chosen.results)
     print(tables(groups))
     if chosen.plots:
         plots(groups, chosen.plots)

@@ -26,24 +26,25 @@ ARMS = ("queue-latency", "occupancy", "staffing")
 EXTRA_ARMS = ("queue-latency-hpa",)
 # Mean service times, 25-fold apart; a client pauses for a third of one between two requests.
 MIXTURES = {"fast": 25, "slow": 625}
-# Capped: more clients than `most` replicas can serve without waiting. Free: fewer.
+# Capped: three clients for each slot that there may be. Free: fewer clients than slots. As in scenarios/closed30cap5 and
+# closed15free, with half the clients for replicas of one slot in place of two.
 LEVELS = {
-    "capped": {"jobs": 12, "most": 5, "requests": {"fast": 2200, "slow": 100}},
-    "free": {"jobs": 6, "most": 10, "requests": {"fast": 2800, "slow": 100}},
+    "capped": {"jobs": 15, "most": 5, "requests": {"fast": 2200, "slow": 90}},
+    "free": {"jobs": 8, "most": 10, "requests": {"fast": 2600, "slow": 110}},
     "tiny": {"jobs": 2, "most": 2, "requests": {"fast": 60, "slow": 3}},
 }
 # inflight's own intervals that can be set, at a quarter; its windows of 6 s and 30 s and its tick of 2 s cannot.
 STAFFING = "policy: staffing, down_window: 15s"
 
 
-def run(arm, mixture, level, repetition, delay=rig.START_DELAY, fleet_kind=rig.Fleet):
+def run(arm, mixture, level, repetition, delay=rig.START_DELAY):
     load = LEVELS[level]
     plan = {"model": mixture, "service_ms": MIXTURES[mixture], "think_ms": MIXTURES[mixture] / 3,
             "jobs": load["jobs"], "requests": load["requests"][mixture], "apart": 2 * rig.SCALE,
             "seed": f"{mixture} {level} {repetition}"}
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as running:
         folder = pathlib.Path(folder)
-        fleet = fleet_kind(folder, rig.models(folder, mixture, 1), 1, load["most"], plan["seed"], delay)
+        fleet = rig.Fleet(folder, rig.models(folder, mixture, 1), 1, load["most"], plan["seed"], delay)
         envoy = running.enter_context(rig.Envoy(fleet.endpoints))
         prometheus = running.enter_context(rig.Prometheus(envoy, fleet.targets))
         running.callback(fleet.stop)
@@ -52,7 +53,7 @@ def run(arm, mixture, level, repetition, delay=rig.START_DELAY, fleet_kind=rig.F
         scaler = rig.autoscaler(arm, prometheus, ratio_query, 1, load["most"])
         if scaler:
             fleet.resize(1)
-        rig.wait_until(lambda: fleet.status()["ready"] == 1 and envoy.in_flight() is not None, 90, "one replica ready")
+        rig.wait_until(lambda: (fleet.status() or {}).get("ready") == 1 and envoy.in_flight() is not None, 90, "one replica ready")
         # Both metrics are scraped once before the load begins.
         time.sleep(5 * rig.SCALE)
         clients = rig.Clients({**plan, "port": envoy.listen})
@@ -80,7 +81,7 @@ def watch(clients, fleet, envoy, prometheus, ratio_query, scaler):
     size, asked, end = None, 0.0, time.time() + 900
     while clients.is_running() and time.time() < end:
         now, status = time.time(), fleet.status()
-        if status is None:
+        if status is None or None in (status["desired"], status["ready"]):
             time.sleep(0.1)
             continue
         if scaler:
@@ -184,23 +185,19 @@ def main():
     arguments.add_argument("--repetition", type=int)
     arguments.add_argument("--repetitions", type=int, default=2, metavar="N")
     arguments.add_argument("--results", type=pathlib.Path, default=rig.HERE / "results", metavar="FOLDER")
-    arguments.add_argument("--stand-in", action="store_true")
     chosen = arguments.parse_args()
     # Ended by request, everything that was started is ended.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     if chosen.all:
-        more = ["--results", chosen.results, *["--stand-in"] * chosen.stand_in]
+        more = ["--results", chosen.results]
         sys.exit(not all_of_it([chosen.repetition] if chosen.repetition else range(1, chosen.repetitions + 1),
                                [chosen.arm] if chosen.arm else ARMS,
                                [chosen.level] if chosen.level else ("capped", "free"), more))
-    kind = rig.Fleet
-    if chosen.stand_in:
-        from standin import StandInFleet as kind
     if chosen.quick:
-        results = [run(arm, "fast", "tiny", 0, delay=rig.TRITON_START, fleet_kind=kind) for arm in ARMS]
+        results = [run(arm, "fast", "tiny", 0, delay=rig.TRITON_START) for arm in ARMS]
         print("\n".join(map(line, results)))
         sys.exit(any(result["errors"] for result in results))
-    result = run(chosen.arm, chosen.mixture, chosen.level, chosen.repetition or 1, fleet_kind=kind)
+    result = run(chosen.arm, chosen.mixture, chosen.level, chosen.repetition or 1)
     write(result, chosen.results)
     print(line(result), flush=True)
 
