@@ -51,11 +51,11 @@ def tables(groups):
         names = ("wall_seconds", "p50_ms", "p90_ms", "p99_ms", "replica_minutes")
         lines.append(row(level, mixture, arm, *(f"{100 * (new[name] / old[name] - 1):+.0f} %" for name in names)))
     heads = ["level", "mixture", "arm", "run", *(head for head, _ in COLUMNS.values()), "requests", "errors",
-             "overhead ms", "machine busy"]
+             "machine busy"]
     lines += ["", "Each run:", "", row(*heads), row(*("---" for _ in heads))]
     for key in order(groups):
         for one in groups[key]:
-            lines.append(row(*key, one["repetition"], *cells(one), one["requests"], one["errors"], one["overhead_ms"],
+            lines.append(row(*key, one["repetition"], *cells(one), one["requests"], one["errors"],
                              f"{one['machine']['busy']:.0%}"))
     return "\n".join(lines)
 

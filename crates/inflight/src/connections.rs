@@ -5,6 +5,7 @@
 //! nothing has moved for longest, so that a probe always gets in. One on which nothing comes soon is
 //! closed, and one on which nothing moves for longer than a scraper pauses.
 
+pub mod grpc;
 mod watched;
 
 use std::cmp::Reverse;

@@ -310,7 +310,11 @@ impl Publisher {
         let Some(version) = self.book.version() else {
             return;
         };
-        if !self.outputs.values().any(|output| output.is_due(now, version)) {
+        if !self
+            .outputs
+            .values()
+            .any(|output| output.is_due(now, version))
+        {
             return;
         }
         let list = self.book.list();
@@ -378,7 +382,10 @@ impl Publisher {
         let is_news = published.note_file(&file, why.clone());
         match why {
             Some(why) if is_news => {
-                warn!(fleet, file, why, "a file that others read cannot be written");
+                warn!(
+                    fleet,
+                    file, why, "a file that others read cannot be written"
+                );
             }
             None if is_news => info!(fleet, file, "a file that others read is written again"),
             Some(_) | None => {}

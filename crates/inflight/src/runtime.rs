@@ -128,7 +128,7 @@ impl Running {
         };
         let admin_listener = listener.listener()?;
         let keda = keda::addresses(&config.fleets);
-        let keda = keda::Bound::new(keda, &mut sockets).await?;
+        let keda = keda::Bound::new(keda, &mut sockets)?;
         let prepared = (config.fleets.into_iter())
             .map(|fleet| {
                 let name = fleet.name.clone();

@@ -38,6 +38,9 @@ pub(super) fn fleet(fleet: &Fleet, clock: Clock) -> wire::Fleet {
         decision: board.decisions().next().map(|made| decision(made, clock)),
         crashes: board.crashes,
         start_delay_seconds: board.start_delay.map(|delay| delay.as_secs_f64()),
+        unwritten: (fleet.published())
+            .map(|published| published.failures())
+            .unwrap_or_default(),
     }
 }
 

@@ -103,6 +103,8 @@ fn encode(api: &Api, only: Option<&String>) -> Result<String, fmt::Error> {
 struct Reading {
     fleet: String,
     has_gateway: bool,
+    knows_replicas: bool,
+    unwritten_files: Option<u64>,
     checks: Option<CheckLoad>,
     models: Vec<String>,
     load: GateLoad,
@@ -131,6 +133,9 @@ impl Reading {
         Self {
             fleet: fleet.name().to_owned(),
             has_gateway: fleet.has_gateway(),
+            knows_replicas: fleet.knows_replicas(),
+            unwritten_files: (fleet.published())
+                .map(|published| u64::try_from(published.failures().len()).unwrap_or(u64::MAX)),
             checks: fleet.checks().map(Checks::load),
             models: board.models.clone(),
             load,

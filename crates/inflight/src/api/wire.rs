@@ -39,6 +39,8 @@ pub struct Fleet {
     pub crashes: u64,
     /// How long a replica takes from its start to ready; `null` before one was seen.
     pub start_delay_seconds: Option<f64>,
+    /// Files that tell others of the replicas and cannot be written, each with the reason.
+    pub unwritten: BTreeMap<String, String>,
 }
 
 /// A fleet's size.

@@ -19,8 +19,8 @@ pub(super) use collection::Items;
 pub use network::Network;
 pub(super) use quantity::span_of;
 pub(super) use text::{
-    ARGUMENT, AUTHORITY, FILE, HEADER, HOST_PORT, JSON_FILE, METRIC, NAME, PAGE, PORT_NAME, Ports, QUERY, SERVICE,
-    SOCKET_FOLDER, URL_PATH,
+    ARGUMENT, AUTHORITY, FILE, HEADER, HOST_PORT, JSON_FILE, METRIC, NAME, PAGE, PORT_NAME, Ports,
+    QUERY, SERVICE, SOCKET_FOLDER, URL_PATH,
 };
 pub(super) use word::{
     Address, Advise, Auto, Certificate, Choice, Nothing, OfTarget, Off, OneOf, Or, Unlimited,

@@ -3,6 +3,7 @@
 mod advice;
 mod documents;
 mod measured;
+mod publish;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -377,14 +377,16 @@ impl Book {
         let unread = self.readings.iter().filter(|said| said.is_none()).count();
         let known = self.readings.iter().flatten();
         let at = known.filter_map(|known| known.get(&address));
-        let in_flight = at.clone().fold(0_u32, |sum, at| sum.saturating_add(at.in_flight));
+        let in_flight = at
+            .clone()
+            .fold(0_u32, |sum, at| sum.saturating_add(at.in_flight));
         let unaware = at.filter(|at| !at.is_draining).count();
         match (in_flight, unread, unaware) {
             (0, 0, 0) => "no Envoy knows that it drains".to_owned(),
             (_, 0, 0) => format!("Envoy has {in_flight} requests there"),
-            (_, 0, _) => format!(
-                "Envoy has {in_flight} requests there, and does not know that it drains"
-            ),
+            (_, 0, _) => {
+                format!("Envoy has {in_flight} requests there, and does not know that it drains")
+            }
             (_, unread, _) => format!("{unread} Envoys do not tell what they have there"),
         }
     }

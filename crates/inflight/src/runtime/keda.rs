@@ -52,7 +52,7 @@ impl Bound {
     ///
     /// # Errors
     /// One cannot be listened on.
-    pub(super) async fn new(
+    pub(super) fn new(
         addresses: impl IntoIterator<Item = SocketAddr>,
         sockets: &mut Sockets,
     ) -> anyhow::Result<Self> {
@@ -60,7 +60,7 @@ impl Bound {
         for configured in addresses {
             let listener = match sockets.take_listener(SocketKind::Keda, "", configured) {
                 Some(listener) => KedaListener::adopt(configured, listener),
-                None => KedaListener::bind(configured).await,
+                None => KedaListener::bind(configured),
             };
             let listener = listener.and_then(|it| Ok((it.listener()?, it)));
             let (copy, listener) =
@@ -81,7 +81,7 @@ impl KedaServers {
 
     fn add(&mut self, bound: Bound, roster: &Arc<Roster>) {
         for (configured, keda, listener) in bound.0 {
-            let (address, roster) = (keda.address(), Arc::clone(roster));
+            let (address, roster) = (keda.local_addr(), Arc::clone(roster));
             info!(listen = %address, "KEDA may ask");
             let part = Part::start("the external scaler", |stop| {
                 // A dropped sender ends it just as well.
@@ -100,10 +100,10 @@ impl KedaServers {
     ///
     /// # Errors
     /// One cannot be listened on.
-    pub(super) async fn plan(&self, fleets: &[FleetConfig]) -> anyhow::Result<Change> {
+    pub(super) fn plan(&self, fleets: &[FleetConfig]) -> anyhow::Result<Change> {
         let wanted = addresses(fleets);
         let others = wanted.iter().filter(|it| !self.0.contains_key(it)).copied();
-        let bound = Bound::new(others, &mut Sockets::default()).await?;
+        let bound = Bound::new(others, &mut Sockets::default())?;
         Ok(Change { wanted, bound })
     }
 

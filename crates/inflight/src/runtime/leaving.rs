@@ -1,6 +1,7 @@
 //! What a change of the configuration left to end.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use tokio::task::{Id, JoinError, JoinSet};
 use tracing::error;
@@ -9,7 +10,14 @@ use tracing::error;
 #[derive(Debug, Default)]
 pub(super) struct Leaving {
     tasks: JoinSet<Result<(), JoinError>>,
-    fleets: BTreeMap<Id, String>,
+    fleets: BTreeMap<Id, LeavingFleet>,
+}
+
+#[derive(Debug)]
+struct LeavingFleet {
+    name: String,
+    /// What it writes until its replicas are gone.
+    files: Vec<PathBuf>,
 }
 
 impl Leaving {
@@ -17,10 +25,12 @@ impl Leaving {
     pub(super) fn add_fleet(
         &mut self,
         name: &str,
+        files: Vec<PathBuf>,
         end: impl Future<Output = Result<(), JoinError>> + Send + 'static,
     ) {
         let task = self.tasks.spawn(end);
-        self.fleets.insert(task.id(), name.to_owned());
+        let name = name.to_owned();
+        (self.fleets).insert(task.id(), LeavingFleet { name, files });
     }
 
     /// Waits aside for the end of a part of no fleet.
@@ -33,7 +43,12 @@ impl Leaving {
 
     /// Tells whether a fleet of this name still ends.
     pub(super) fn has(&self, name: &str) -> bool {
-        self.fleets.values().any(|leaving| leaving == name)
+        self.fleets.values().any(|leaving| leaving.name == name)
+    }
+
+    /// Returns what fleets that still end write.
+    pub(super) fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        self.fleets.values().flat_map(|leaving| &leaving.files)
     }
 
     /// Forgets what has ended, and says so if it failed.

@@ -19,6 +19,10 @@ use crate::config::{AdminConfig, Config, ConfigError, FleetConfig};
 const STILL_LEAVES: &str = "was removed and still drains: its replicas would be there twice, with \
     the same numbers; wait for their end, or give it another name";
 
+/// Why a file is refused that another fleet tells of its replicas.
+const STILL_WRITTEN: &str = "is written for a fleet that is removed, until its replicas are gone; wait \
+    for that, or name another file";
+
 /// What there is to do, in which nothing can fail any more.
 struct Plan {
     /// In the order of the new configuration.
@@ -91,7 +95,7 @@ impl Running {
             let listener = bound.listener()?;
             Some((config.admin, bound, listener))
         };
-        let keda = self.keda.plan(&config.fleets).await?;
+        let keda = self.keda.plan(&config.fleets)?;
         let step = |config: FleetConfig| {
             let running = self.fleets.iter().find(|fleet| fleet.name() == config.name);
             let name = config.name.clone();
@@ -101,7 +105,7 @@ impl Running {
                     change,
                 }),
                 None if self.leaving.has(&name) => Err(anyhow::anyhow!(STILL_LEAVES)),
-                None => Prepared::new(config, &mut Sockets::default()).map(Step::Start),
+                None => self.prepare(config).map(Step::Start),
             };
             step.with_context(|| format!("fleet {name}"))
         };
@@ -111,6 +115,21 @@ impl Running {
             admin,
             keda,
         })
+    }
+
+    /// Prepares a fleet that is to be started beside those that run, and those that still end.
+    fn prepare(&self, config: FleetConfig) -> anyhow::Result<Prepared> {
+        let prepared = Prepared::new(config, &mut Sockets::default())?;
+        let running = self.fleets.iter().flat_map(RunningFleet::files);
+        let written: Vec<_> = running.chain(self.leaving.files().cloned()).collect();
+        let mut files = prepared.files().into_iter();
+        if let Some(file) = files.find(|file| written.contains(file)) {
+            anyhow::bail!(
+                "`target.process.publish`: {} {STILL_WRITTEN}",
+                file.display()
+            );
+        }
+        Ok(prepared)
     }
 
     /// Cut short, it leaves every fleet in `fleets` or leaving, so that a stop ends them all.
@@ -130,8 +149,9 @@ impl Running {
                 "fleet was removed: it drains and stops"
             );
             let name = fleet.name().to_owned();
+            let files = fleet.files();
             self.leaving
-                .add_fleet(&name, async { fleet.stop(Leave::Nothing).await.1 });
+                .add_fleet(&name, files, async { fleet.stop(Leave::Nothing).await.1 });
         }
 
         let mut order = BTreeMap::new();

@@ -3,9 +3,11 @@
 mod fixed;
 mod gate;
 mod replicas;
+mod told;
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -24,19 +26,18 @@ use super::part::Part;
 use super::snapshot::PastFleet;
 use super::wiring;
 use crate::clock::Clock;
-use crate::config::{Endpoints, FleetConfig, PrometheusSettings, Target};
+use crate::config::{Endpoints, FleetConfig};
 use crate::control::Control;
-use crate::endpoints::{self, HealthSettings};
-use crate::fleet::{Board, Checks, External, Fleet, Member, Peers, Published, Sources};
-use crate::gates::ext_authz::ExtAuthzConfig;
-use crate::gateway::{Gateway, GatewayConfig, SessionBy};
-use crate::ports::{FleetSettings, Order};
+use crate::fleet::{Board, Checks, Fleet, Member, Peers, Published, Sources};
+use crate::gateway::{Gateway, GatewayConfig};
+use crate::ports::Order;
 use crate::publish;
-use crate::sources::{MeasuredConfig, MeasuredSource, PeerSource, PeersConfig, PrometheusSource};
+use crate::sources::{MeasuredSource, PeerSource, PrometheusSource};
 use crate::story::Story;
-use crate::targets::process::{Orphan, ProcessConfig, ProcessHost};
+use crate::targets::process::{Orphan, ProcessHost};
 use gate::{BoundGate, RunningGate, checks};
 use replicas::RunningReplicas;
+use told::Told;
 
 /// Orders that a control loop may lag behind; whoever gives one waits when it is full.
 const ORDERS_WAITING: usize = 16;
@@ -76,30 +77,6 @@ pub(super) struct Change {
     gate: Option<BoundGate>,
 }
 
-/// What the parts of a fleet were told.
-#[derive(Clone)]
-struct Told {
-    rows: ModelRows,
-    control: FleetSettings,
-    /// `None` where the load is measured elsewhere only.
-    gateway: Option<GatewayConfig>,
-    peers: Option<PeersConfig>,
-    /// How the questions of Envoys are read, where some ask.
-    ext_authz: Option<ExtAuthzConfig>,
-    /// What measures it beside gateways.
-    measured: Option<MeasuredConfig>,
-    /// What is asked queries about it.
-    queried: Option<PrometheusSettings>,
-    process: Option<ProcessConfig>,
-    /// Who else is told of the replicas that it starts.
-    publish: Option<publish::Settings>,
-    /// What an autoscaler outside is told.
-    external: Option<External>,
-    /// Where the replicas are that nobody here starts.
-    endpoints: Option<endpoints::Settings>,
-    health: Option<HealthSettings>,
-}
-
 /// A fleet that runs.
 pub(super) struct RunningFleet {
     member: Member,
@@ -122,55 +99,6 @@ struct RunningGateway {
     part: Part,
 }
 
-impl Told {
-    fn new(config: &FleetConfig, rows: &ModelRows) -> anyhow::Result<Self> {
-        let rows = rows.with(&config.models)?;
-        Ok(Self {
-            control: wiring::settings(config, &rows)?,
-            gateway: (config.gateway.as_ref())
-                .map(|settings| wiring::gateway(config, settings, &rows)),
-            peers: wiring::peers(config),
-            ext_authz: wiring::ext_authz(config),
-            measured: wiring::measured(config),
-            queried: wiring::queried(config),
-            publish: wiring::publish(config),
-            process: match &config.target {
-                Target::Process(settings) => Some(wiring::process(config, settings)?),
-                Target::Advise | Target::Keda { .. } => None,
-            },
-            external: wiring::external(config),
-            endpoints: wiring::endpoints(config),
-            health: wiring::health(config),
-            rows,
-        })
-    }
-
-    /// Whether the replicas stay when we end.
-    fn keeps(&self) -> bool {
-        let process = self.process.as_ref();
-        process.is_some_and(|process| process.settings().keeps)
-    }
-
-    /// Whether others are asked about the load than before, or otherwise.
-    fn measures_otherwise(&self, before: &Self) -> bool {
-        self.measured != before.measured || self.queried != before.queried
-    }
-
-    /// Whether sessions are known in another way than before.
-    fn forgets_sessions(&self, before: &Self) -> bool {
-        let of_gateway = |told: &Self| told.gateway.as_ref().map(|it| it.session.clone());
-        let of_gate = |told: &Self| told.ext_authz.as_ref().map(|it| it.session.clone());
-        of_gateway(self) != of_gateway(before) || of_gate(self) != of_gate(before)
-    }
-
-    /// Whether sessions end with us: those of connections have other connections with a later
-    /// process of ours.
-    fn has_sessions_of_connections(&self) -> bool {
-        let gateway = self.gateway.as_ref();
-        gateway.is_some_and(|gateway| gateway.session == SessionBy::Address)
-    }
-}
-
 impl Prepared {
     /// Judges a fleet's settings and binds its listener.
     ///
@@ -182,7 +110,9 @@ impl Prepared {
             // Envoy does not start without its file.
             publish::prepare(&publish.publish, &config.name).map_err(|(file, error)| {
                 let (name, file) = (&config.name, file.display());
-                anyhow::anyhow!("fleet {name}: target.process.publish: cannot write {file}: {error}")
+                anyhow::anyhow!(
+                    "fleet {name}: target.process.publish: cannot write {file}: {error}"
+                )
             })?;
         }
         Ok(Self {
@@ -201,6 +131,11 @@ impl Prepared {
     /// Tells whether it starts replicas that are not those of an earlier process of ours.
     pub(super) fn starts_anew(&self) -> bool {
         self.told.process.is_some() && !self.told.keeps()
+    }
+
+    /// Returns the files that are written for it.
+    pub(super) fn files(&self) -> Vec<PathBuf> {
+        self.told.files()
     }
 
     /// Returns the names of its models, by row.
@@ -426,6 +361,11 @@ impl RunningFleet {
     /// Returns the fleet's name.
     pub(super) fn name(&self) -> &str {
         self.member.fleet.name()
+    }
+
+    /// Returns the files that are written for it.
+    pub(super) fn files(&self) -> Vec<PathBuf> {
+        self.told.files()
     }
 
     /// Returns what others may see and ask of the fleet.

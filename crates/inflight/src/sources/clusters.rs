@@ -206,10 +206,7 @@ struct Health {
 }
 
 /// Reads the endpoints of a cluster, those left out that Envoy keeps only until their checks fail.
-fn endpoints(
-    body: &[u8],
-    cluster: &str,
-) -> Result<BTreeMap<SocketAddr, RoutedEndpoint>, String> {
+fn endpoints(body: &[u8], cluster: &str) -> Result<BTreeMap<SocketAddr, RoutedEndpoint>, String> {
     let page: Page = serde_json::from_slice(body).map_err(|error| error.to_string())?;
     let mut others = Names::default();
     let found = page.cluster_statuses.into_iter().find(|found| {
@@ -234,7 +231,11 @@ fn endpoints(
         let address = SocketAddr::new(socket.address, socket.port_value);
         let count = |name: &str| {
             let stat = host.stats.iter().find(|stat| stat.name == name);
-            stat.map(|stat| stat.value.read().ok_or(format!("{name} of {address} is no count")))
+            stat.map(|stat| {
+                stat.value
+                    .read()
+                    .ok_or(format!("{name} of {address} is no count"))
+            })
         };
         let active = count("rq_active").ok_or_else(|| format!("{address} has no rq_active"))??;
         let pending = count("rq_pending_active").transpose()?.unwrap_or(0);
@@ -306,7 +307,13 @@ mod tests {
             "no cluster \"d\"; it has other, c"
         );
         assert_eq!(endpoints(b"{}", "d").unwrap_err(), "no cluster \"d\"");
-        for text in ["", "{", "[]", "cluster_statuses", "{\"cluster_statuses\": 1}"] {
+        for text in [
+            "",
+            "{",
+            "[]",
+            "cluster_statuses",
+            "{\"cluster_statuses\": 1}",
+        ] {
             assert!(endpoints(text.as_bytes(), "c").is_err(), "{text}");
         }
     }

@@ -336,7 +336,9 @@ impl Keeper {
         );
         let port = self.host.ports.adopt(about.port);
         let held = about.ports.values();
-        let held = held.filter_map(|&port| self.host.ports.adopt(port)).collect();
+        let held = held
+            .filter_map(|&port| self.host.ports.adopt(port))
+            .collect();
         self.members.insert(
             id,
             Member {

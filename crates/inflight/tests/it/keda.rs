@@ -57,8 +57,8 @@ impl World {
             orders: mpsc::channel(1).0,
         };
         roster.replace(fleets.iter().map(member).collect());
-        let listener = KedaListener::bind(LISTEN).await.unwrap();
-        let address = listener.address();
+        let listener = KedaListener::bind(LISTEN).unwrap();
+        let address = listener.local_addr();
         let served_roster = Arc::clone(&roster);
         let (stop, stopped) = oneshot::channel();
         let served = tokio::spawn(async move {

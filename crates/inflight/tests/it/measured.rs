@@ -84,6 +84,7 @@ fn pages(addresses: &[SocketAddr]) -> PagesSettings {
     PagesSettings {
         listed: addresses.iter().map(page).collect(),
         dns: None,
+        port: None,
     }
 }
 

@@ -3,6 +3,7 @@
 mod configuration;
 pub(crate) mod instance;
 mod measured;
+mod published;
 mod queried;
 mod replay;
 mod restart;

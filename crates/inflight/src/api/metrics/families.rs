@@ -91,6 +91,7 @@ const WITHOUT_GATEWAY: &[&str] = &[
     "inflight_unreachable_peers",
     "inflight_inflation",
     "inflight_replica_crashes",
+    "inflight_unwritten_files",
     "inflight_keda_calls",
     "inflight_keda_unanswered",
 ];
@@ -384,6 +385,16 @@ pub(super) const FAMILIES: &[Family] = &[
             age.map(plain).unwrap_or_default()
         },
     },
+    Family {
+        name: "inflight_unwritten_files",
+        kind: Kind::Gauge,
+        help: "Files that tell others of the replicas and cannot be written (absent where none is \
+               configured)",
+        samples: |reading| {
+            let count = reading.unwritten_files.map(Value::Count);
+            count.map(plain).unwrap_or_default()
+        },
+    },
 ];
 
 /// Every histogram.
@@ -402,7 +413,7 @@ pub(super) const HISTOGRAMS: &[HistogramFamily] = &[
 
 fn replicas(reading: &Reading) -> Vec<Sample> {
     let counts = reading.replicas;
-    if !reading.has_gateway {
+    if !reading.knows_replicas {
         let seen = [("desired", reading.desired), ("ready", reading.peers_ready)];
         let known = seen.into_iter();
         return by(

@@ -30,7 +30,11 @@ pub(super) fn resolve_publish(
         && prometheus.is_none()
         && !problems.is_reported(&publish.place.key)
     {
-        problems.refuse(&publish.place, "tells nobody", "`envoy`, `prometheus` or both");
+        problems.refuse(
+            &publish.place,
+            "tells nobody",
+            "`envoy`, `prometheus` or both",
+        );
     }
     let has_gateway = fleet.source.as_ref()?.value.gateway.is_some();
     match envoy {
@@ -86,14 +90,25 @@ fn resolve_envoy(
         .and_then(|source| source.admin.as_ref())
         .filter(|admin| !admin.value.is_empty());
     let admin = keys.admin.as_ref().or(listed);
-    for (is_missing, key) in [(cluster.is_none(), "cluster"), (admin.is_none(), "admin")] {
+    let needed = [
+        ("cluster", cluster.is_none(), "the cluster's name in Envoy"),
+        (
+            "admin",
+            admin.is_none(),
+            "the admin interfaces of all Envoys that read the file, each http://HOST:PORT",
+        ),
+    ];
+    for (key, is_missing, allowed) in needed {
         let key = format!("{}.{key}", place.key);
-        if is_missing && !problems.is_reported(&key) && !problems.is_reported(&place.key) {
-            let place = Place { key, ..place.clone() };
+        if is_missing && !problems.is_reported(&key) {
+            let place = Place {
+                key,
+                ..place.clone()
+            };
             problems.refuse(
                 &place,
                 "is missing: source `envoy` does not list it",
-                "what the Envoys that read the file are asked by",
+                allowed,
             );
         }
     }
@@ -104,8 +119,7 @@ fn resolve_envoy(
             .map(|url| page(url))
             .collect::<Option<_>>()?,
         every: (source.and_then(|source| source.every.as_ref())).map_or(EVERY, |it| it.value),
-        timeout: (source.and_then(|source| source.timeout.as_ref()))
-            .map_or(TIMEOUT, |it| it.value),
+        timeout: (source.and_then(|source| source.timeout.as_ref())).map_or(TIMEOUT, |it| it.value),
     })
 }
 
@@ -153,9 +167,15 @@ fn page_port(raw: &raw::Fleet) -> Option<&Located<String>> {
         return vllm.value.port.as_ref();
     }
     let backend = &source.envoy.as_ref()?.value.backend.as_ref()?.value;
-    let triton = backend.triton.as_ref().and_then(|it| it.value.port.as_ref());
+    let triton = backend
+        .triton
+        .as_ref()
+        .and_then(|it| it.value.port.as_ref());
     let vllm = backend.vllm.as_ref().and_then(|it| it.value.port.as_ref());
-    let custom = backend.custom.as_ref().and_then(|it| it.value.port.as_ref());
+    let custom = backend
+        .custom
+        .as_ref()
+        .and_then(|it| it.value.port.as_ref());
     triton.or(vllm).or(custom)
 }
 
@@ -186,7 +206,10 @@ pub(super) fn check_files(file: &raw::File, problems: &mut Problems) {
             };
             match seen.iter().find(is_same) {
                 Some(first) => {
-                    let what = format!("{:?} is written for {} as well", file.value, first.place.key);
+                    let what = format!(
+                        "{:?} is written for {} as well",
+                        file.value, first.place.key
+                    );
                     problems.refuse(&file.place, what, "a file of its own");
                 }
                 None => seen.push(file),
@@ -206,7 +229,11 @@ pub(super) fn resolve_drain(
     problems: &mut Problems,
 ) -> Option<Duration> {
     if fleet.source.as_ref()?.value.gateway.is_none() {
-        return Some(raw.drain_timeout.as_ref().map_or(DRAIN, |drain| drain.value));
+        return Some(
+            raw.drain_timeout
+                .as_ref()
+                .map_or(DRAIN, |drain| drain.value),
+        );
     }
     if let Some(drain) = &raw.drain_timeout {
         problems.refuse(

@@ -185,7 +185,10 @@ fn check_ports(
     for (at, name) in ports.value.iter().enumerate() {
         if ports.value[..at].contains(name) {
             problems.error(&ports.place, format!("{name:?} is there twice"));
-        } else if !texts.iter().any(|text| text.contains(&format!("{{port.{name}}}"))) {
+        } else if !texts
+            .iter()
+            .any(|text| text.contains(&format!("{{port.{name}}}")))
+        {
             let what = if publish::is_told_of(raw, fleet, name) {
                 format!("nothing listens there: `{{port.{name}}}` is nowhere in the command")
             } else {

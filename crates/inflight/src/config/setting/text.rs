@@ -92,7 +92,10 @@ pub(in crate::config) const FILE: Form = Form {
 pub(in crate::config) const JSON_FILE: Form = Form {
     called: "an absolute path of a file whose name ends in `.json`",
     fits: |text| {
-        let stem = text.rsplit('/').next().and_then(|name| name.strip_suffix(".json"));
+        let stem = text
+            .rsplit('/')
+            .next()
+            .and_then(|name| name.strip_suffix(".json"));
         text.starts_with('/') && !text.contains('\0') && stem.is_some_and(|stem| !stem.is_empty())
     },
 };
