@@ -10,10 +10,11 @@ import statistics
 
 HERE = pathlib.Path(__file__).resolve().parent
 ARMS = {"queue-latency": "#c0392b", "occupancy": "#2471a3", "staffing": "#1e8449", "queue-latency-hpa": "#e59866"}
-LEVELS, MIXTURES = ("capped", "free"), ("fast", "slow")
+LEVELS, MIXTURES = ("capped", "free", "long", "few"), ("fast", "slow")
 OLD = "queue-latency"
 COLUMNS = {"wall_seconds": ("wall s", "{:.0f}"), "p50_ms": ("p50 ms", "{:.0f}"), "p90_ms": ("p90 ms", "{:.0f}"),
-           "p99_ms": ("p99 ms", "{:.0f}"), "replica_minutes": ("replica-min", "{:.2f}"), "changes": ("changes", "{:.0f}"),
+           "p99_ms": ("p99 ms", "{:.0f}"), "replica_minutes": ("replica-min", "{:.2f}"),
+           "ready_minutes": ("of these ready", "{:.2f}"), "changes": ("changes", "{:.0f}"),
            "queued_share": ("queued %", "{:.0%}")}
 
 
@@ -21,6 +22,9 @@ def results(folder):
     found = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
     groups = {}
     for one in found:
+        table = columns(one)
+        ends = [*table["at"][1:], one["wall_seconds"]]
+        one["ready_minutes"] = sum(ready * (end - at) for ready, at, end in zip(table["ready"], table["at"], ends)) / 60
         groups.setdefault((one["level"], one["mixture"], one["arm"]), []).append(one)
     return groups
 

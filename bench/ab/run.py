@@ -31,6 +31,10 @@ MIXTURES = {"fast": 25, "slow": 625}
 LEVELS = {
     "capped": {"jobs": 15, "most": 5, "requests": {"fast": 2200, "slow": 90}},
     "free": {"jobs": 8, "most": 10, "requests": {"fast": 2600, "slow": 110}},
+    # Free, for three times as long: what starts cost counts for less.
+    "long": {"jobs": 8, "most": 10, "requests": {"fast": 7800, "slow": 330}},
+    # So few clients that two replicas read as half the threshold.
+    "few": {"jobs": 6, "most": 10, "requests": {"fast": 2600, "slow": 110}},
     "tiny": {"jobs": 2, "most": 2, "requests": {"fast": 60, "slow": 3}},
 }
 # inflight's own intervals that can be set, at a quarter; its windows of 6 s and 30 s and its tick of 2 s cannot.
@@ -78,7 +82,7 @@ def run(arm, mixture, level, repetition, delay=rig.START_DELAY):
 def watch(clients, fleet, envoy, prometheus, ratio_query, scaler):
     """Ticks the autoscaler, if there is one, and looks at everything until the clients are done."""
     samples, moves, polls = [], [], []
-    size, asked, end = None, 0.0, time.time() + 900
+    size, asked, end = None, 0.0, time.time() + 1800
     while clients.is_running() and time.time() < end:
         now, status = time.time(), fleet.status()
         if status is None or None in (status["desired"], status["ready"]):
