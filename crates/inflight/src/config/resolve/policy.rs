@@ -78,7 +78,12 @@ pub(super) fn resolve_policy(
     };
     report_strays(raw, name, problems);
     if let Some(policy) = &raw.policy {
-        check_source(policy, is_counted || tells_turnover(source), query, problems);
+        check_source(
+            policy,
+            is_counted || tells_turnover(source),
+            query,
+            problems,
+        );
     }
     policy
 }
@@ -115,7 +120,10 @@ fn report_strays(raw: &raw::Scaling, name: &str, problems: &mut Problems) {
 
 /// Whether a proxy counts what arrives, and the servers behind it what completes and how long it took.
 fn tells_turnover(source: &raw::Source) -> bool {
-    let backend = source.envoy.as_ref().and_then(|envoy| envoy.value.backend.as_ref());
+    let backend = source
+        .envoy
+        .as_ref()
+        .and_then(|envoy| envoy.value.backend.as_ref());
     backend.is_some_and(|backend| backend.value.triton.is_some())
 }
 
