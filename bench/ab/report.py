@@ -61,7 +61,26 @@ def tables(groups):
         for one in groups[key]:
             lines.append(row(*key, one["repetition"], *cells(one), one["requests"], one["errors"],
                              f"{one['machine']['busy']:.0%}"))
+    heads = ["level", "mixture", "arm", "replicas ready", "queue latency ms", "R_needed / R", "queued %"]
+    lines += ["", "What the metrics read in the second half of a run, medians of all readings:", "", row(*heads),
+              row(*("---" for _ in heads))]
+    for key in order(groups):
+        lines.append(row(*key, *(form.format(value).rstrip("%") for form, value in
+                                 zip(("{:.0f}", "{:.0f}", "{:.2f}", "{:.0%}"), readings(groups[key])))))
     return "\n".join(lines)
+
+
+def readings(runs):
+    """Medians of the second half, without the end, at which the jobs go: what was ready, both metrics, and what queued."""
+    rows = []
+    for one in runs:
+        table, names = one["series"]["rows"], one["series"]["columns"]
+        first_end = min(end for _, end in one["jobs"])
+        rows += [dict(zip(names, values)) for values in table if one["wall_seconds"] / 2 <= values[0] <= first_end]
+    of = {name: statistics.median(row[name] for row in rows if row[name] is not None)
+          for name in ("ready", "queue_latency", "queued_share")}
+    ratio = statistics.median(row["required"] / row["ready"] for row in rows if row["required"] is not None)
+    return of["ready"], of["queue_latency"], ratio, of["queued_share"]
 
 
 def order(groups):
