@@ -10,7 +10,7 @@ import statistics
 
 HERE = pathlib.Path(__file__).resolve().parent
 ARMS = {"queue-latency": "#c0392b", "occupancy": "#2471a3", "staffing": "#1e8449", "queue-latency-hpa": "#e59866"}
-LEVELS, MIXTURES = ("capped", "free", "long", "few"), ("fast", "slow")
+LEVELS, MIXTURES = ("capped", "free", "long"), ("fast", "slow")
 OLD = "queue-latency"
 COLUMNS = {"wall_seconds": ("wall s", "{:.0f}"), "p50_ms": ("p50 ms", "{:.0f}"), "p90_ms": ("p90 ms", "{:.0f}"),
            "p99_ms": ("p99 ms", "{:.0f}"), "replica_minutes": ("replica-min", "{:.2f}"),
@@ -33,6 +33,12 @@ def medians(runs):
     return {name: statistics.median(one[name] for one in runs) for name in COLUMNS}
 
 
+def change(new, old, name):
+    """In percent, the median over the repetitions that both have."""
+    was = {one["repetition"]: one[name] for one in old}
+    return statistics.median(100 * (one[name] / was[one["repetition"]] - 1) for one in new if one["repetition"] in was)
+
+
 def row(*cells):
     return "| " + " | ".join(map(str, cells)) + " |"
 
@@ -46,14 +52,15 @@ def tables(groups):
     lines = ["Medians of the repetitions:", "", row(*heads), row(*("---" for _ in heads))]
     for level, mixture, arm in order(groups):
         lines.append(row(level, mixture, arm, *cells(medians(groups[level, mixture, arm]))))
-    lines += ["", f"Against {OLD}, medians:", "",
-              row("level", "mixture", "arm", "wall", "p50", "p90", "p99", "replica-minutes"), row(*["---"] * 8)]
-    for level, mixture, arm in order(groups):
-        if arm == OLD or (level, mixture, OLD) not in groups:
-            continue
-        new, old = medians(groups[level, mixture, arm]), medians(groups[level, mixture, OLD])
-        names = ("wall_seconds", "p50_ms", "p90_ms", "p99_ms", "replica_minutes")
-        lines.append(row(level, mixture, arm, *(f"{100 * (new[name] / old[name] - 1):+.0f} %" for name in names)))
+    for old_arm in (OLD, f"{OLD}-hpa"):
+        lines += ["", f"Against {old_arm}, repetition by repetition, which serve the same requests; medians:", "",
+                  row("level", "mixture", "arm", "wall", "p50", "p90", "p99", "replica-minutes"), row(*["---"] * 8)]
+        for level, mixture, arm in order(groups):
+            if arm == old_arm or (level, mixture, old_arm) not in groups or arm == OLD:
+                continue
+            new, old = groups[level, mixture, arm], groups[level, mixture, old_arm]
+            names = ("wall_seconds", "p50_ms", "p90_ms", "p99_ms", "replica_minutes")
+            lines.append(row(level, mixture, arm, *(f"{change(new, old, name):+.0f} %" for name in names)))
     heads = ["level", "mixture", "arm", "run", *(head for head, _ in COLUMNS.values()), "requests", "errors",
              "machine busy"]
     lines += ["", "Each run:", "", row(*heads), row(*("---" for _ in heads))]
@@ -138,10 +145,8 @@ def plots(groups, folder):
     keys = [(level, mixture) for level in LEVELS for mixture in MIXTURES if (level, mixture, OLD) in groups]
     for axis, name in zip(axes, names):
         for offset, arm in enumerate(("occupancy", "staffing")):
-            old = [medians(groups[*key, OLD])[name] for key in keys]
-            new = [medians(groups[*key, arm])[name] if (*key, arm) in groups else float("nan") for key in keys]
-            axis.barh([index + 0.38 * offset for index in range(len(keys))],
-                      [100 * (value / was - 1) for value, was in zip(new, old)], 0.36, color=ARMS[arm], label=arm)
+            of = [change(groups[*key, arm], groups[*key, OLD], name) if (*key, arm) in groups else 0 for key in keys]
+            axis.barh([index + 0.38 * offset for index in range(len(keys))], of, 0.36, color=ARMS[arm], label=arm)
         axis.set_title(f"{COLUMNS[name][0].rsplit(' ', 1)[0]}, % against {OLD}", fontsize=8)
         axis.axvline(0, color="black", linewidth=0.8)
     axes[0].set_yticks([index + 0.19 for index in range(len(keys))], [" ".join(key) for key in keys])

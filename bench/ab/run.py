@@ -23,6 +23,7 @@ import time
 import rig
 
 ARMS = ("queue-latency", "occupancy", "staffing")
+# The old metric with the limits and the timing of the ratio, to tell what is the metric's and what the limits'.
 EXTRA_ARMS = ("queue-latency-hpa",)
 # Mean service times, 25-fold apart; a client pauses for a third of one between two requests.
 MIXTURES = {"fast": 25, "slow": 625}
@@ -33,8 +34,6 @@ LEVELS = {
     "free": {"jobs": 8, "most": 10, "requests": {"fast": 2600, "slow": 110}},
     # Free, for three times as long: what starts cost counts for less.
     "long": {"jobs": 8, "most": 10, "requests": {"fast": 7800, "slow": 330}},
-    # So few clients that two replicas read as half the threshold.
-    "few": {"jobs": 6, "most": 10, "requests": {"fast": 2600, "slow": 110}},
     "tiny": {"jobs": 2, "most": 2, "requests": {"fast": 60, "slow": 3}},
 }
 # inflight's own intervals that can be set, at a quarter; its windows of 6 s and 30 s and its tick of 2 s cannot.
