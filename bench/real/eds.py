@@ -30,23 +30,14 @@ MAXIMUM = 4
 SERVICE_MS = 30
 
 
-class Envoy(real.Component):
-    """An Envoy that reads its endpoints from `file`, which has to be there."""
+class Envoy(real.Printed):
+    """The Envoy that is printed for a fleet whose replicas are told in `file`, which has to be there."""
 
-    def __init__(self, file):
-        super().__init__("envoy")
-        self.listen, self.admin, self.file = free_port(), free_port(), file
+    workers = 2
 
-    def command(self):
-        (self.path / "envoy.yaml").write_text(real.fill(
-            "eds_envoy.yaml", admin=self.admin, listen=self.listen, cluster=real.CLUSTER, file=self.file))
-        return [real.REAL / "bin" / "envoy", "-c", self.path / "envoy.yaml", "--concurrency", "2",
-                "--disable-hot-restart", "--log-level", "warning"]
-
-    def ready(self):
-        return real.get(f"http://127.0.0.1:{self.admin}/ready") is not None
-
-    healthy, stat = gate.Envoy.healthy, gate.Envoy.stat
+    def __init__(self, triton, file):
+        self.file, admin = file, free_port()
+        super().__init__(fleet(triton, admin, file, 1), free_port(), admin, real.CLUSTER)
 
 
 class Template(real.Triton):
@@ -140,11 +131,12 @@ def running(minimum=1, more=""):
     with contextlib.ExitStack() as stack:
         folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
         triton = stack.enter_context(Template())
-        envoy = Envoy(folder / "triton.json")
+        envoy = Envoy(triton, folder / "triton.json")
         product = stack.enter_context(Product(fleet(triton, envoy.admin, envoy.file, minimum, more)))
         seen(envoy.file.exists(), "the file is there before Envoy is")
         stack.enter_context(envoy)
         wait(lambda: envoy.healthy == minimum, 60, f"Envoy has {minimum} replicas")
+        seen(not envoy.warnings(), f"check --envoy of what it dumps: {envoy.warnings() or 'nothing to warn of'}")
         yield product, envoy
 
 

@@ -10,9 +10,11 @@ import concurrent.futures
 import contextlib
 import json
 import os
+import pathlib
 import re
 import signal
 import sys
+import tempfile
 import threading
 import time
 
@@ -35,18 +37,18 @@ def seen(is_right, what):
         failures.append(what)
 
 
-class Envoy(real.Component):
+class Envoy(real.Printed):
     """An Envoy that asks at `gate`; `serve` says which Tritons it routes to."""
 
     def __init__(self, gate, allow=False):
-        super().__init__("envoy")
         self.listen, self.admin = free_port(), free_port()
-        self.eds = self.path / "eds"
-        self.eds.mkdir()
+        self.folder_of_endpoints = tempfile.TemporaryDirectory()
+        self.eds = pathlib.Path(self.folder_of_endpoints.name)
         self.serve([])
-        (self.path / "envoy.yaml").write_text(real.fill(
-            "gate_envoy.yaml", admin=self.admin, listen=self.listen, cluster=real.CLUSTER, eds=self.eds, gate=gate,
-            allow=str(allow).lower()))
+        more = "on_failure: open" if allow else ""
+        super().__init__(
+            fleet(gate, self, [1], maximum=1, more=more), self.listen, self.admin, real.CLUSTER,
+            "--eds", self.eds / "endpoints.json", "--guard", INFER, "--guard", READY)
 
     def serve(self, tritons):
         """By rename: Envoy does not see a file that is written in place."""
@@ -54,28 +56,8 @@ class Envoy(real.Component):
                      for triton in tritons]
         answer = {"resources": [{"@type": "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
                                  "cluster_name": real.CLUSTER, "endpoints": [{"lb_endpoints": endpoints}]}]}
-        (self.path / "next.json").write_text(json.dumps(answer))
-        os.replace(self.path / "next.json", self.eds / "endpoints.json")
-
-    def command(self):
-        return [real.REAL / "bin" / "envoy", "-c", self.path / "envoy.yaml", "--concurrency", "1",
-                "--disable-hot-restart", "--log-level", "warning"]
-
-    def ready(self):
-        return real.get(f"http://127.0.0.1:{self.admin}/ready") is not None
-
-    def stat(self, name):
-        page = real.get(f"http://127.0.0.1:{self.admin}/stats?filter=^{re.escape(name)}$") or ""
-        found = re.search(r": (\d+)", page)
-        return int(found.group(1)) if found else 0
-
-    @property
-    def healthy(self):
-        return self.stat(f"cluster.{real.CLUSTER}.membership_healthy")
-
-    @property
-    def sent(self):
-        return self.stat(f"cluster.{real.CLUSTER}.upstream_rq_total")
+        (self.eds / "next.json").write_text(json.dumps(answer))
+        os.replace(self.eds / "next.json", self.eds / "endpoints.json")
 
 
 def fleet(gate, envoy, metrics, maximum, minimum=1, more="", admission=""):
@@ -149,6 +131,7 @@ def refused():
         envoy.serve([triton])
         wait(lambda: envoy.healthy == 1, 10, "Envoy has a replica")
         product = stack.enter_context(Product(fleet(gate, envoy, [triton.metrics], maximum=1)))
+        seen(not envoy.warnings(), f"check --envoy of what it dumps: {envoy.warnings() or 'nothing to warn of'}")
         began = time.time()
         clients = stack.enter_context(real.Clients(envoy.listen, 8))
         state = lambda: product.fleet("triton")["admission"]

@@ -6,6 +6,7 @@ install.sh says where the components are; run the scripts with FOLDER/venv/bin/p
 import json
 import os
 import pathlib
+import re
 import signal
 import string
 import struct
@@ -150,6 +151,45 @@ class Envoy(Component):
 
     def ready(self):
         return get(f"http://127.0.0.1:{self.admin}/ready") is not None
+
+
+class Printed(Component):
+    """The Envoy that `inflight render envoy` prints for a fleet, with nothing changed in it."""
+
+    workers = 1
+
+    def __init__(self, fleet, listen, admin, cluster, *flags):
+        super().__init__("envoy")
+        self.listen, self.admin, self.cluster, self.fleet = listen, admin, cluster, fleet
+        (self.path / "envoy.yaml").write_text(ask_about(
+            fleet, "render", "envoy", "--listen", f"127.0.0.1:{listen}", "--admin", f"127.0.0.1:{admin}", *flags).stdout)
+
+    def command(self):
+        return [REAL / "bin" / "envoy", "-c", self.path / "envoy.yaml", "--concurrency", str(self.workers),
+                "--disable-hot-restart", "--log-level", "warning"]
+
+    def ready(self):
+        return get(f"http://127.0.0.1:{self.admin}/ready") is not None
+
+    def stat(self, name):
+        page = get(f"http://127.0.0.1:{self.admin}/stats?filter=^{re.escape(name)}$") or ""
+        found = re.search(r": (\d+)", page)
+        return int(found.group(1)) if found else 0
+
+    def warnings(self):
+        """What `inflight check --envoy` says of what runs."""
+        dump = self.path / "dump.json"
+        dump.write_text(get(f"http://127.0.0.1:{self.admin}/config_dump"))
+        checked = ask_about(self.fleet, "check", "--envoy", dump).stdout.splitlines()
+        return [line for line in checked if " envoy " in line and "nothing to warn of" not in line]
+
+    @property
+    def healthy(self):
+        return self.stat(f"cluster.{self.cluster}.membership_healthy")
+
+    @property
+    def sent(self):
+        return self.stat(f"cluster.{self.cluster}.upstream_rq_total")
 
 
 class Prometheus(Component):

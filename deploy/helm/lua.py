@@ -1,68 +1,29 @@
-"""The Lua filter of a rendered configuration, in a real Envoy, against a Prometheus that answers oddly."""
+"""The Envoy of a rendered configuration, with the chart's values in its Lua filter: bench/real/lua.py tries the
+filter itself, and every odd answer of Prometheus."""
 
 import http.client
-import http.server
 import pathlib
 import socket
 import subprocess
+import sys
 import tempfile
-import threading
 import time
 import urllib.parse
 
 import yaml
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "bench/real"))
+
+import answers  # noqa: E402
+
 INDEX = "/inference.GRPCInferenceService/RepositoryIndex"
-
-
-def vector(value, at="1700000000.123"):
-    return '{"status":"success","data":{"resultType":"vector","result":[{"metric":{"a":"b"},"value":[%s,"%s"]}]}}' % (at, value)
-
-
-PASSES, FULL, UNKNOWN = "14 no healthy upstream", "8 the load is above the limit", "14 the load is unknown"
-# An answer of Prometheus, and what becomes of a first call with the limit at 400.
-ANSWERS = {
-    "below": (vector("399.5"), PASSES),
-    "at the limit": (vector("400"), PASSES),
-    "above": (vector("400.5"), FULL),
-    "above, in whole seconds": (vector("401", "1700000000"), FULL),
-    "above, with an exponent": (vector("4.5e+02"), FULL),
-    "below, with an exponent": (vector("1e-05"), PASSES),
-    "negative": (vector("-1"), PASSES),
-    "infinite": (vector("+Inf"), FULL),
-    "infinitely small": (vector("-Inf"), UNKNOWN),
-    "no number": (vector("NaN"), UNKNOWN),
-    "hexadecimal": (vector("0x20"), UNKNOWN),
-    "blank before": (vector(" 12"), UNKNOWN),
-    "a text": (vector("many"), UNKNOWN),
-    "nothing": ('{"status":"success","data":{"resultType":"vector","result":[]}}', UNKNOWN),
-    "two rows": (vector("1").replace("}]}}", '},{"metric":{},"value":[1,"2"]}]}}'), UNKNOWN),
-    "a scalar": ('{"status":"success","data":{"resultType":"scalar","result":[1700000000,"401"]}}', FULL),
-    "an error": ('{"status":"error","errorType":"execution","error":"too many"}', UNKNOWN),
-    "no JSON": ("<html>", UNKNOWN),
-    "an empty body": ("", UNKNOWN),
-    "status 503": (503, UNKNOWN),
-    "no answer": (None, UNKNOWN),
+# What passes ends at a cluster without a server.
+SAID = {
+    answers.PASSES: "14 no healthy upstream",
+    answers.FULL: "8 the load is above the limit",
+    answers.UNKNOWN: "14 the load is unknown",
 }
-
-
-class Prometheus(http.server.BaseHTTPRequestHandler):
-    answer, asked = "", []
-
-    def do_GET(self):
-        Prometheus.asked.append(self.path)
-        if Prometheus.answer is None:
-            time.sleep(3)
-            return
-        is_code = isinstance(Prometheus.answer, int)
-        body = b"" if is_code else Prometheus.answer.encode()
-        self.send_response(Prometheus.answer if is_code else 200)
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_):
-        pass
+ROWS = ["below", "at the limit", "above", "NaN", "an empty result", "a port that is closed", "below, in whole seconds"]
 
 
 def free_port():
@@ -83,15 +44,13 @@ def ask(port, path=INDEX, kind="application/grpc", method="POST"):
 def check(envoy, text, say):
     """Starts the Envoy of `text` on ports of its own, ends it, and says what it did."""
     config = yaml.safe_load(text)
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Prometheus)
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    prometheus = answers.Prometheus()
     admin, ports = free_port(), {}
     config["admin"]["address"]["socket_address"]["port_value"] = admin
     for listener in config["static_resources"]["listeners"]:
         ports[listener["name"]] = free_port()
         listener["address"]["socket_address"].update(address="127.0.0.1", port_value=ports[listener["name"]])
-    where = {"prometheus": server.server_port, "envoy_admin": admin}
+    where = {"prometheus": prometheus.port, "envoy_admin": admin}
     for cluster in config["static_resources"]["clusters"]:
         cluster["type"] = "STATIC"
         address = cluster["load_assignment"]["endpoints"][0]["lb_endpoints"][0]["endpoint"]["address"]["socket_address"]
@@ -103,17 +62,17 @@ def check(envoy, text, say):
             process = subprocess.Popen([str(envoy), "-c", str(file), "--concurrency", "1", "--disable-hot-restart", "--log-level", "error"],
                                        stdout=log, stderr=log)
         try:
-            checks(ports, admin, say)
+            checks(prometheus, ports, admin, say)
         finally:
             process.terminate()
             try:
                 process.wait(10)
             except subprocess.TimeoutExpired:
                 process.kill()
-            server.shutdown()
+            prometheus.stop()
 
 
-def checks(ports, admin, say):
+def checks(prometheus, ports, admin, say):
     for _ in range(100):
         try:
             if ask(ports["stats"], "/ready", method="GET").status == 200:
@@ -121,24 +80,23 @@ def checks(ports, admin, say):
         except OSError:
             pass
         time.sleep(0.1)
-    for what, (answer, wanted) in ANSWERS.items():
-        Prometheus.answer = answer
+    for what in ROWS:
+        prometheus.answer, means = answers.ODD[what]
         got = ask(ports["grpc"])
-        # What passes ends at a cluster without a server.
         said = f"{got.headers['grpc-status']} {urllib.parse.unquote(got.headers['grpc-message'])}"
-        say(said == wanted and got.status == 200, f"lua: {what}", said)
+        say(said == SAID[means] and got.status == 200, f"lua: {what}", said)
         has_details = "grpc-status-details-bin" in got.headers
-        say(has_details == (wanted == FULL), f"lua: {what}: says when to come again")
-    Prometheus.answer = vector("401")
+        say(has_details == (means != answers.PASSES), f"lua: {what}: says when to come again")
+    prometheus.answer = answers.vector("401")
     got = ask(ports["grpc"], INDEX, "text/plain")
-    say(got.status == 429 and got.headers["retry-after"] == "10", "lua: HTTP above", got.status)
+    say(got.status == 429 and 10 <= int(got.headers["retry-after"]) <= 13, "lua: HTTP above", got.status)
     got = ask(ports["grpc"], INDEX + "?a=b")
     say(got.headers["grpc-status"] == "8", "lua: a query after the path does not hide it")
-    asked = len(Prometheus.asked)
+    asked = len(prometheus.asked)
     got = ask(ports["grpc"], "/inference.GRPCInferenceService/ModelInfer")
-    say(got.headers["grpc-status"] == "14" and len(Prometheus.asked) == asked, "lua: no other call asks Prometheus")
-    query = urllib.parse.parse_qs(urllib.parse.urlsplit(Prometheus.asked[-1]).query)["query"][0]
-    say(Prometheus.asked[-1].startswith("/under/api/v1/query?") and "nv_inference_queue_duration_us[1m]" in query
+    say(got.headers["grpc-status"] == "14" and len(prometheus.asked) == asked, "lua: no other call asks Prometheus")
+    query = urllib.parse.parse_qs(urllib.parse.urlsplit(prometheus.asked[-1]).query)["query"][0].strip()
+    say(prometheus.asked[-1].startswith("/under/api/v1/query?") and "nv_inference_queue_duration_us[1m]" in query
         and query.endswith(" * 1000 + 0.001)"), "lua: asks the query as it is", query)
 
     stats = ask(ports["stats"], "/stats/prometheus?filter=%5Ecluster%5C..%2B", method="GET")

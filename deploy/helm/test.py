@@ -3,7 +3,8 @@
 Each example of examples/ is linted, rendered, and held against what will read it: the types of Kubernetes and
 KEDA, `inflight check`, `envoy --mode validate` and `promtool check`. What KEDA asks and what Prometheus records is
 compared with what `inflight render` prints for the configuration that the chart makes. Then what must fail is
-tried, what the notes must warn of, and the Lua filter in a real Envoy against a Prometheus that answers oddly.
+tried, what the notes must warn of, and the Lua filter in a real Envoy with the chart's values; bench/real/lua.py
+tries the filter itself, against a Prometheus that answers oddly.
 """
 
 import os
@@ -46,6 +47,7 @@ FAILS = [
     (["replicas=2", "envoy.rate_limiter.prometheus_based.enabled=true"], "each inflight knows its own sessions"),
     (["serverLoadTreshold=2"], "serverLoadTreshold"),
     (["envoy.loadBalancerPolicy=FASTEST"], "loadBalancerPolicy"),
+    (["serverLoadMetric=sum(a{b=~'[[c]=]'})", "envoy.rate_limiter.prometheus_based.enabled=true"], "ends a text in Lua"),
 ]
 # Values, and a part of what the notes warn of; None where they warn of nothing.
 NOTES = [
@@ -203,6 +205,10 @@ def check_files(things, what, folder):
         file.write_text(maps["t-inflight-envoy"]["data"]["envoy.yaml"])
         code, out, errors = run(REAL / "envoy", "--mode", "validate", "-c", file, "--log-level", "error")
         say(code == 0, f"{what}: envoy --mode validate", (errors + out).strip()[-400:])
+        if have_inflight:
+            code, out, errors = run(INFLIGHT, "check", "-c", folder / "inflight.yaml", "--envoy", file)
+            warnings = [line for line in out.splitlines() if line.startswith("warning: envoy")]
+            say(code == 0 and not warnings, f"{what}: inflight check --envoy", errors + "\n".join(warnings))
     if "t-inflight-prometheus" in maps and have_promtool:
         for name, text in maps["t-inflight-prometheus"]["data"].items():
             (folder / name).write_text(text)
@@ -238,6 +244,7 @@ def check_sources(update):
         "load.promql": ["promql", "-c", HERE / "placeholders.yaml", "--only", "scaler", *labels],
         "rules.yaml": ["prometheus", "--rules", "-c", HERE / "placeholders.yaml", *labels],
         "rules-metric.yaml": ["prometheus", "--rules", "-c", HERE / "placeholders-metric.yaml"],
+        "admission.lua": ["lua", "-c", HERE / "placeholders-metric.yaml"],
     }.items():
         code, out, errors = run(INFLIGHT, "render", *command)
         file = CHART / "files" / name

@@ -5,6 +5,7 @@
 
 mod chart;
 mod document;
+mod envoy;
 mod error;
 mod gate;
 mod measured;
@@ -31,6 +32,7 @@ use http::{HeaderName, HeaderValue};
 use inflight_core::{Bytes, Replicas, Slots};
 
 pub use chart::{ChartAdvice, chart_advice};
+pub use envoy::envoy_advice;
 pub use error::{ConfigError, Located, Place, Problem};
 pub use gate::{ExtAuthzSettings, GateMode, OnFailure, SessionBy};
 pub use measured::{

@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, info, warn};
 
-use crate::fleet::Fleet;
+use crate::fleet::{Crash, Fleet};
 use crate::ports::{FleetSettings, HoldKind, Order, ReplicaChange, TargetCommand, TargetEvent};
 use crate::story::{Released, Story};
 
@@ -456,7 +456,10 @@ impl Control {
             }
             ReplicaChange::Gone { why, unexpected } => {
                 info!(fleet, replica = index, unexpected, why, "replica ended");
-                self.fleet.board().crashes += u64::from(unexpected);
+                if unexpected {
+                    let at = now;
+                    self.fleet.board().crashed(Crash { at, index, why });
+                }
                 self.untold.retain(|&(of, _)| of != replica);
                 self.fleet.remove_endpoint(replica);
             }

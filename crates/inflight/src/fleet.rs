@@ -25,7 +25,7 @@ use inflight_core::{Decision, ReplicaId, Ticket, Timestamp};
 use slab::Slab;
 use tokio::sync::Notify;
 
-pub use board::{Board, DECISIONS_KEPT, DecisionCounts};
+pub use board::{Board, Crash, DECISIONS_KEPT, DecisionCounts};
 pub use checks::Checks;
 pub use external::{Asked, External, Question, Unanswered};
 pub use peers::{Levels, PeerKind, PeerRow, Peers};

@@ -58,8 +58,8 @@ pub struct Links {
     pub events: mpsc::Sender<TargetEvent>,
     /// What Envoys have at each replica.
     pub readings: mpsc::Receiver<RoutedReading>,
-    /// Whether that is wanted in haste.
-    pub in_haste: watch::Sender<bool>,
+    /// For what that is wanted in haste, if for anything: another number is another matter.
+    pub in_haste: watch::Sender<Option<u64>>,
 }
 
 /// Makes sure that each file is there and can be replaced. One that is there stays: it may be of a
@@ -103,6 +103,7 @@ pub async fn serve(
         outputs: contents(&first.publish, fleet.name(), &[])
             .map(|(file, _)| (file, Output::default()))
             .collect(),
+        served: None,
         settings: first,
         fleet,
         writing: JoinSet::new(),
@@ -122,6 +123,8 @@ struct Publisher {
     /// By the file that is written.
     outputs: BTreeMap<PathBuf, Output>,
     writing: JoinSet<Written>,
+    /// The version of the list by which our own source knows the replicas.
+    served: Option<u64>,
     /// News that waits for the control loop.
     outbox: VecDeque<TargetEvent>,
     /// Commands that wait for the target.
@@ -195,10 +198,9 @@ impl Publisher {
                     }
                 }
                 Some(permit) = reserve(to_target.as_ref()), if !self.inbox.is_empty() => {
-                    match (permit, self.inbox.pop_front()) {
-                        (Ok(permit), Some(command)) => permit.send(command),
-                        // A target that is gone shows in its news.
-                        (Ok(_) | Err(_), _) => {}
+                    // A target that is gone shows in its news.
+                    if let (Ok(permit), Some(command)) = (permit, self.inbox.pop_front()) {
+                        permit.send(command);
                     }
                 }
                 Some(reading) = readings.recv() => self.on_reading(reading),
@@ -275,14 +277,15 @@ impl Publisher {
         let again = self.outputs.values().filter_map(|output| output.again_at);
         let again = again.filter(|_| !self.is_handed_over).min();
         let due = self.book.poll_timeout().filter(|_| !self.is_handed_over);
-        [due, again, self.end_by.filter(|_| !self.is_ended())]
+        let now = self.fleet.clock().now();
+        [due, again, self.end_by.filter(|&by| by > now)]
             .into_iter()
             .flatten()
             .min()
     }
 
     /// Does what follows from what is known.
-    fn act(&mut self, in_haste: &watch::Sender<bool>) {
+    fn act(&mut self, in_haste: &watch::Sender<Option<u64>>) {
         if !self.is_handed_over {
             self.write();
             while let Some(replica) = self.book.poll_drained() {
@@ -300,7 +303,8 @@ impl Publisher {
         if self.writing.is_empty() {
             self.inbox.extend(self.handing_over.take());
         }
-        let waits = self.book.waits_for_proxies() && !self.is_handed_over;
+        let waits = self.book.waits_for_proxies();
+        let waits = waits.filter(|_| !self.is_handed_over);
         in_haste.send_if_modified(|before| std::mem::replace(before, waits) != waits);
     }
 
@@ -310,20 +314,15 @@ impl Publisher {
         let Some(version) = self.book.version() else {
             return;
         };
-        if !self
-            .outputs
-            .values()
-            .any(|output| output.is_due(now, version))
-        {
+        let is_served = self.served == Some(version);
+        let mut outputs = self.outputs.values();
+        if is_served && !outputs.any(|output| output.is_due(now, version)) {
             return;
         }
         let list = self.book.list();
-        let serving = list.iter().map(|replica| Serving {
-            address: replica.address,
-            ports: Arc::clone(&replica.ports),
-        });
-        if let Some(published) = self.fleet.published() {
-            published.set_serving(serving.collect());
+        if !is_served {
+            self.serve(&list);
+            self.served = Some(version);
         }
         for (file, value) in contents(&self.settings.publish, self.fleet.name(), &list) {
             let output = self.outputs.get_mut(&file);
@@ -331,11 +330,23 @@ impl Publisher {
                 continue;
             };
             output.is_writing = true;
+            output.again_at = None;
             // A disk that hangs holds up nobody else.
             self.writing.spawn_blocking(move || {
                 let written = files::replace(&file, value.to_string().as_bytes());
                 (file, version, written)
             });
+        }
+    }
+
+    /// Tells our own source of the replicas, whatever becomes of the files.
+    fn serve(&self, list: &[Listed]) {
+        let serving = list.iter().map(|replica| Serving {
+            address: replica.address,
+            ports: Arc::clone(&replica.ports),
+        });
+        if let Some(published) = self.fleet.published() {
+            published.set_serving(serving.collect());
         }
     }
 
@@ -415,3 +426,6 @@ async fn reserve(
 ) -> Option<Result<mpsc::Permit<'_, TargetCommand>, mpsc::error::SendError<()>>> {
     Some(to?.reserve().await)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,21 +1,28 @@
-//! Prints configuration for other systems from ours: queries, KEDA's objects, what Prometheus and
-//! Grafana read.
+//! Prints configuration for other systems from ours: queries, KEDA's objects, what Prometheus, Grafana
+//! and Envoy read.
 //!
 //! Everything here is a function from settings to text. Nothing is asked or written, and no query
 //! leaves that the parser of the query language did not take.
 
+mod address;
 mod dashboard;
+mod envoy;
 mod expression;
 mod formula;
 mod keda;
+mod lua;
 mod monitoring;
 mod promql;
 mod selector;
+mod template;
 mod terms;
 mod yaml;
 
+pub use address::{Address, AddressError, Server};
 pub use dashboard::grafana;
+pub use envoy::{EnvoyPlaces, Protocol, envoy};
 pub use keda::{Places, Workload, WorkloadError, is_object_name, keda};
+pub use lua::{LuaPlaces, lua};
 pub use monitoring::{rules, scrape};
 pub use promql::{Consumer, promql, query};
 pub use selector::{Selector, SelectorError};
@@ -44,6 +51,12 @@ pub enum RenderError {
         /// Why not.
         error: QueryError,
     },
+    /// A filter that is to refuse, for a fleet that does not.
+    #[error("fleet {0}: `admission` is off, so that nobody is refused")]
+    NobodyRefused(String),
+    /// A configuration of an Envoy that requests do not pass.
+    #[error("fleet {0}: its requests come in at gateways of ours, not at an Envoy")]
+    NoEnvoy(String),
 }
 
 #[cfg(test)]

@@ -62,6 +62,10 @@ const STRANGER_GRACE: Duration = Duration::from_secs(30);
 const TWICE: &str = "replicas are started anew beside those of the inflight that we take over from, \
     with the same numbers, until it has drained: `on_exit: keep` takes them over instead";
 
+/// Why nobody takes over a fleet whose replicas end with us while Envoys send them requests.
+const LOST_TO_ENVOY: &str = "its replicas end with the process that started them, and a successor that \
+    does not have them would tell Envoy of none at once: use `on_exit: keep`, or stop it and start anew";
+
 /// How often we look whether requests wait here for a replica that only our successor will have.
 const SENT_ON_EVERY: Duration = Duration::from_millis(50);
 
@@ -135,6 +139,9 @@ impl Running {
                 Prepared::new(fleet, &mut sockets).with_context(|| format!("fleet {name}"))
             })
             .collect::<anyhow::Result<Vec<_>>>()?;
+        for fleet in &prepared {
+            fleet.ensure_files()?;
+        }
         let journal = config.journal.as_ref().map(wiring::journal);
         let journal = journal.map(Journal::start).transpose();
         let journal = journal.context("the journal's thread cannot be started")?;
@@ -369,6 +376,11 @@ impl Running {
     /// Lets another process of ours take over. Until it serves, any failure leaves all as it was.
     async fn hand_over(&self, stream: UnixStream) -> anyhow::Result<Successor> {
         let mut successor = Successor::greet(stream, self.offer()).await?;
+        if let Some(fleet) = self.fleets.iter().find(|fleet| fleet.must_drain_itself()) {
+            let why = format!("fleet {}: {LOST_TO_ENVOY}", fleet.name());
+            successor.refuse(&why).await?;
+            bail!(why);
+        }
         if let Err(why) = self.give(&mut successor).await {
             for fleet in &self.fleets {
                 fleet.take_back().await;

@@ -124,11 +124,11 @@ impl Measured {
         }
     }
 
-    /// Tells whether every proxy that is read routes to a replica; where there is none, so does
-    /// whoever sends requests.
+    /// Tells whether proxies are read, and each that is routes to a replica: of others nobody knows.
+    /// Where none is before the fleet, whoever sends requests does.
     #[must_use]
     pub fn is_routed_everywhere(&self, now: Timestamp) -> bool {
-        self.proxies.all_route(now, self.by.patience)
+        self.by.proxies.is_none() || self.proxies.all_route(now, self.by.patience)
     }
 
     /// Joins what was read into the reading of `now`.

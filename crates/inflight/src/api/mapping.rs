@@ -9,7 +9,7 @@ use inflight_core::{Decision, Limit, Occupancy, Replicas, Timestamp};
 
 use super::wire;
 use crate::clock::Clock;
-use crate::fleet::{Board, ConfigurationState, Fleet, Levels, ReplicaCounts};
+use crate::fleet::{Board, ConfigurationState, Crash, Fleet, Levels, ReplicaCounts};
 use crate::ports::{HoldKind, ReplicaChange, TargetEvent};
 use crate::story::{Event, Happening, Released};
 
@@ -37,6 +37,7 @@ pub(super) fn fleet(fleet: &Fleet, clock: Clock) -> wire::Fleet {
         hold: held(&board, clock.now()).map(|held| hold(held, clock)),
         decision: board.decisions().next().map(|made| decision(made, clock)),
         crashes: board.crashes,
+        last_crash: (board.last_crash.as_ref()).map(|crash| self::crash(crash, clock)),
         start_delay_seconds: board.start_delay.map(|delay| delay.as_secs_f64()),
         unwritten: (fleet.published())
             .map(|published| published.failures())
@@ -115,6 +116,14 @@ pub(super) fn hold(held: Held, clock: Clock) -> wire::Hold {
         },
         until: clock.rfc3339(held.until),
         left_seconds: held.until.since(clock.now()).as_secs_f64(),
+    }
+}
+
+fn crash(crash: &Crash, clock: Clock) -> wire::Crash {
+    wire::Crash {
+        at: clock.rfc3339(crash.at),
+        replica: crash.index,
+        why: crash.why.clone(),
     }
 }
 

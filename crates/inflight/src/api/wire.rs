@@ -37,10 +37,23 @@ pub struct Fleet {
     pub decision: Option<Decision>,
     /// Replicas that ended although nobody asked them to, since our start.
     pub crashes: u64,
+    /// The last of them; `null` while there was none.
+    pub last_crash: Option<Crash>,
     /// How long a replica takes from its start to ready; `null` before one was seen.
     pub start_delay_seconds: Option<f64>,
     /// Files that tell others of the replicas and cannot be written, each with the reason.
     pub unwritten: BTreeMap<String, String>,
+}
+
+/// A replica that ended although nobody asked it to, or was unhealthy for too long.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Crash {
+    /// When.
+    pub at: String,
+    /// Its number.
+    pub replica: u32,
+    /// What ended it and what it wrote last, as one sentence.
+    pub why: String,
 }
 
 /// A fleet's size.

@@ -1,5 +1,6 @@
 //! `inflight check`: judges a configuration and says what it would run. Starts no fleet.
 
+mod envoy;
 mod live;
 mod values;
 
@@ -26,6 +27,10 @@ pub struct CheckArgs {
     /// otherwise with inflight, and what to fix.
     #[arg(long, value_name = "FILE")]
     pub values: Option<PathBuf>,
+    /// Reads a configuration of Envoy as well, or a dump of it (`/config_dump`), and warns of what in
+    /// it loses requests, hides them from us, or opens the gate.
+    #[arg(long, value_name = "FILE", conflicts_with = "values")]
+    pub envoy: Option<PathBuf>,
     /// Asks every source as well, for 20 s at most, and says what each term is, how it was got and
     /// what it would lead to. Exit code 1 when one is unknown.
     #[arg(long)]
@@ -46,7 +51,18 @@ pub fn run(args: &CheckArgs) -> ExitCode {
             return written.map_or(ExitCode::FAILURE, |()| ExitCode::from(USAGE));
         }
     };
-    let written = io::stdout().write_all(report(&config).as_bytes());
+    let proxy = args
+        .envoy
+        .as_deref()
+        .map(|path| envoy::report(path, &config));
+    let proxy = match proxy.transpose() {
+        Ok(proxy) => proxy.unwrap_or_default(),
+        Err(error) => {
+            let written = writeln!(io::stderr(), "{error}");
+            return written.map_or(ExitCode::FAILURE, |()| ExitCode::from(USAGE));
+        }
+    };
+    let written = io::stdout().write_all((report(&config) + &proxy).as_bytes());
     match written {
         Err(_) => ExitCode::FAILURE,
         Ok(()) if args.live => live::run(&config),

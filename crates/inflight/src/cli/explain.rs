@@ -10,7 +10,7 @@ use clap::Args;
 use thiserror::Error;
 
 use super::client::{self, AdminAddress, AskError};
-use super::status::shown;
+use super::status::{crashed, shown};
 use crate::api::wire;
 use crate::fleet::DECISIONS_KEPT;
 
@@ -145,6 +145,9 @@ fn render(fleet: &wire::Fleet, decisions: &[wire::Decision]) -> String {
     );
     if let Some(gate) = fleet.admission {
         out += &admission(gate);
+    }
+    if let Some(crash) = &fleet.last_crash {
+        out += &format!("{}\n", crashed(crash));
     }
     let Some((last, before)) = decisions.split_first() else {
         return out + "\nno decision was made\n";

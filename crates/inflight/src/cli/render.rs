@@ -1,11 +1,14 @@
 //! `inflight render`: prints configuration for other systems from ours.
 
+mod proxy;
+
 use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::{Result, anyhow, bail};
 use clap::{Args, Subcommand, ValueEnum};
 
+use self::proxy::{EnvoyArgs, LuaArgs};
 use super::{ConfigFile, USAGE};
 use crate::config::{Config, FleetConfig};
 use crate::render::{self, Consumer, Places, Rendered, Selector, Workload};
@@ -41,6 +44,20 @@ enum What {
         /// The rules instead of the scrape configuration.
         #[arg(long)]
         rules: bool,
+    },
+    /// A filter in Lua by which Envoy refuses new clients, asking Prometheus. For one fleet.
+    Lua {
+        #[command(flatten)]
+        which: Which,
+        #[command(flatten)]
+        filter: LuaArgs,
+    },
+    /// A whole configuration of an Envoy before a fleet, each setting with its reason. For one fleet.
+    Envoy {
+        #[command(flatten)]
+        which: Which,
+        #[command(flatten)]
+        places: Box<EnvoyArgs>,
     },
     /// A dashboard of what inflight exports, as JSON.
     Grafana {
@@ -157,6 +174,16 @@ fn rendered(what: &What) -> Result<Rendered> {
             } else {
                 Ok(render::scrape(&config))
             }
+        }
+        What::Lua { which, filter } => {
+            let config = which.load()?;
+            let fleet = one(&config)?;
+            Ok(render::lua(fleet, &which.selector, &filter.places())?)
+        }
+        What::Envoy { which, places } => {
+            let config = which.load()?;
+            let fleet = one(&config)?;
+            Ok(render::envoy(fleet, &which.selector, &places.places()?)?)
         }
         What::Grafana { which } => Ok(render::grafana(&which.load()?)),
     }

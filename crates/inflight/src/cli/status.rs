@@ -12,7 +12,7 @@ use thiserror::Error;
 use super::client::{self, AdminAddress, AskError};
 use crate::api::wire;
 
-pub(super) use table::shown;
+pub(super) use table::{crashed, shown};
 
 const FLEETS_PATH: &str = "/api/v1/fleets";
 

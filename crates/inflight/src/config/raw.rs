@@ -23,7 +23,7 @@ use super::setting::{FILE, Items, Ports, SOCKET_FOLDER, Setting};
 
 pub(super) use fleet::{
     Bounds, EndpointsKeys, Fleet, IpFamily, Limits, Model, OnExit, Peers, Process, Protocol,
-    PublishEnvoy, Source, TargetKeys, Timeouts,
+    Publish, PublishEnvoy, Source, TargetKeys, Timeouts,
 };
 pub(super) use gate::{Failure, Mode};
 pub(super) use measured::{Backend, Custom, Envoy, Estimator, Preset, Prometheus, Unit, Vllm};

@@ -131,7 +131,7 @@ impl GrpcListener {
                     connections.add(peer.ip(), Arc::clone(&activity), async move {
                         tokio::select! {
                             served = connection => if let Err(error) = served {
-                                tracing::debug!(%error, "a connection of {name} ended early");
+                                tracing::debug!(asker = name, %error, "a connection ended early");
                             },
                             () = activity.is_over() => {}
                         }
@@ -142,7 +142,10 @@ impl GrpcListener {
         drop(self.listener);
         end.send_replace(true);
         if timeout(STOP_GRACE, graceful.shutdown()).await.is_err() {
-            tracing::warn!("connections of {name} were cut that did not end by themselves");
+            tracing::warn!(
+                asker = name,
+                "connections were cut that did not end by themselves"
+            );
         }
         connections.cut().await;
     }
@@ -158,7 +161,7 @@ async fn accept(listener: &TcpListener, name: &str) -> (TcpStream, SocketAddr) {
                 return (stream, peer);
             }
             Err(error) => {
-                tracing::warn!(%error, "a connection of {name} could not be accepted");
+                tracing::warn!(asker = name, %error, "a connection could not be accepted");
                 sleep(ACCEPT_PAUSE).await;
             }
         }

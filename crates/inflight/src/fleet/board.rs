@@ -45,6 +45,8 @@ pub struct Board {
     pub start_delay: Option<Duration>,
     /// Replicas that ended although nobody asked them to, since our start.
     pub crashes: u64,
+    /// The last of them.
+    pub last_crash: Option<Crash>,
     /// When the name of its endpoints was last resolved, where they have one.
     pub resolved: Option<Timestamp>,
     /// What holds the size by hand.
@@ -54,6 +56,17 @@ pub struct Board {
     known: Option<Decision>,
     listeners: broadcast::Sender<Decision>,
     made: DecisionCounts,
+}
+
+/// A replica that ended although nobody asked it to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Crash {
+    /// When.
+    pub at: Timestamp,
+    /// Its number.
+    pub index: u32,
+    /// What ended it and what it wrote last, as one sentence.
+    pub why: String,
 }
 
 /// Decisions made since our start, by what they did to the size.
@@ -85,6 +98,7 @@ impl Board {
             start_delay: None,
             listeners: broadcast::Sender::new(DECISIONS_HEARD),
             crashes: 0,
+            last_crash: None,
             resolved: None,
             held: None,
             decisions: VecDeque::new(),
@@ -113,6 +127,12 @@ impl Board {
         // Nobody listening is no failure.
         self.listeners.send(decision.clone()).ok();
         self.decisions.push_back(decision);
+    }
+
+    /// Counts a replica that ended although nobody asked it to.
+    pub fn crashed(&mut self, crash: Crash) {
+        self.crashes += 1;
+        self.last_crash = Some(crash);
     }
 
     /// Returns the last decisions, the newest first.

@@ -60,6 +60,8 @@ pub(super) struct Book {
     drain: Duration,
     /// Counts changes of the list.
     version: u64,
+    /// Counts what proxies were begun to be waited for.
+    waits: u64,
     drained: VecDeque<ReplicaId>,
     overdue: VecDeque<Overdue>,
 }
@@ -109,6 +111,7 @@ impl Book {
             readings: vec![None; proxies.unwrap_or(0)],
             drain,
             version: 0,
+            waits: 0,
             drained: VecDeque::new(),
             overdue: VecDeque::new(),
         }
@@ -146,6 +149,7 @@ impl Book {
             ReplicaChange::Draining => {
                 let until = now + self.drain;
                 let empty = vec![0; self.readings.len()];
+                self.waits += 1;
                 self.set(id, |state| match state {
                     State::Healthy | State::Unhealthy => Some(State::Draining { until, empty }),
                     State::Unlisted
@@ -203,6 +207,7 @@ impl Book {
                 && *version <= written
             {
                 *until = Some(now + FORGOTTEN_WITHIN);
+                self.waits += 1;
                 // What they said before is of an earlier list.
                 forgotten.fill(false);
             }
@@ -289,11 +294,15 @@ impl Book {
         listed.collect()
     }
 
-    /// Tells whether what proxies say is waited for.
-    pub(super) fn waits_for_proxies(&self) -> bool {
-        let mut rows = self.rows.values();
-        self.has_a_word()
-            && rows.any(|row| matches!(row.state, State::Draining { .. } | State::Leaving { .. }))
+    /// Tells whether what proxies say is waited for: by a number that is another once more is.
+    pub(super) fn waits_for_proxies(&self) -> Option<u64> {
+        let waits = |row: &Row| match row.state {
+            State::Draining { .. } => true,
+            // Before, no proxy can have read a list without it.
+            State::Leaving { until, .. } => until.is_some(),
+            State::Unlisted | State::Healthy | State::Unhealthy | State::Left => false,
+        };
+        (self.has_a_word() && self.rows.values().any(waits)).then_some(self.waits)
     }
 
     /// Tells whether there is no replica.

@@ -9,7 +9,9 @@ use super::selector::{Label, Selector, text_of};
 use super::terms::{span, window};
 use super::yaml::{block, quoted};
 use super::{RenderError, Rendered};
-use crate::config::{Config, FleetConfig, MeasuredSettings, PageUrl, PagesSettings, ServerKind};
+use crate::config::{
+    Config, FleetConfig, MeasuredSettings, PageUrl, PagesSettings, ServerKind, ServersSettings,
+};
 
 /// The longest interval between scrapes; a window of a rate has four at least.
 const SCRAPE_EVERY_MAX: Duration = Duration::from_secs(15);
@@ -25,6 +27,8 @@ const ENVOY_PATH: &str = "/stats/prometheus";
 struct Job {
     targets: Vec<String>,
     names: Vec<(String, String)>,
+    /// Files that somebody writes targets to.
+    files: Vec<String>,
     every: Option<Duration>,
 }
 
@@ -32,6 +36,7 @@ struct Job {
 #[must_use]
 pub fn scrape(config: &Config) -> Rendered {
     let mut jobs: BTreeMap<(&'static str, String), Job> = BTreeMap::new();
+    let mut rendered = Rendered::default();
     let ours = Job {
         targets: vec![reachable(config.admin.listen.value).to_string()],
         ..Job::default()
@@ -46,9 +51,15 @@ pub fn scrape(config: &Config) -> Rendered {
                 pages("envoy", &envoy.admin, ENVOY_PATH);
                 let servers = &envoy.backend;
                 pages(kind(&servers.kind), &servers.metrics, METRICS_PATH);
+                rendered
+                    .warnings
+                    .extend(add_file(&mut jobs, fleet, servers, every));
             }
             Some(MeasuredSettings::Vllm(servers)) => {
                 pages(kind(&servers.kind), &servers.metrics, METRICS_PATH);
+                rendered
+                    .warnings
+                    .extend(add_file(&mut jobs, fleet, servers, every));
             }
             Some(MeasuredSettings::Prometheus(_)) | None => {}
         }
@@ -64,7 +75,6 @@ pub fn scrape(config: &Config) -> Rendered {
             }
         }
     }
-    let mut rendered = Rendered::default();
     if config.admin.listen.value.ip().is_loopback() {
         rendered.warnings.push(format!(
             "`admin.listen` is {}: a Prometheus elsewhere does not reach it",
@@ -115,6 +125,32 @@ fn add(
         let name = (host.to_owned(), port.to_owned());
         take(page, &|job| add_once(&mut job.names, name.clone()));
     }
+}
+
+/// Adds the file that tells of the replicas that our target starts; says what is missing where it is
+/// not written.
+fn add_file(
+    jobs: &mut BTreeMap<(&'static str, String), Job>,
+    fleet: &FleetConfig,
+    servers: &ServersSettings,
+    every: Duration,
+) -> Option<String> {
+    let port = servers.metrics.port.as_ref()?;
+    let targets = (fleet.publish())
+        .and_then(|publish| publish.prometheus.as_ref())
+        .filter(|targets| targets.port.as_ref() == Some(port));
+    let Some(targets) = targets else {
+        return Some(format!(
+            "fleet {}: its replicas are not scraped: `target.process.publish.prometheus: {{ file: …, \
+             port: {port} }}` tells a Prometheus where they are",
+            fleet.name
+        ));
+    };
+    let kind = kind(&servers.kind);
+    let job = jobs.entry((kind, METRICS_PATH.to_owned())).or_default();
+    job.every = Some(job.every.map_or(every, |before| before.min(every)));
+    add_once(&mut job.files, targets.file.display().to_string());
+    None
 }
 
 fn add_once<T: PartialEq>(list: &mut Vec<T>, item: T) {
@@ -188,6 +224,13 @@ impl Job {
                     quoted(host)
                 ));
             }
+        }
+        if !self.files.is_empty() {
+            let files: Vec<String> = self.files.iter().map(|one| quoted(one)).collect();
+            text.push_str(&format!(
+                "    file_sd_configs:\n      - files: [{}]\n",
+                files.join(", ")
+            ));
         }
         text
     }

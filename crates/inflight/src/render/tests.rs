@@ -244,3 +244,33 @@ fn what_measures_the_fleets_is_scraped_and_recorded() {
         recorded.text
     ));
 }
+
+#[test]
+fn replicas_that_we_start_are_scraped_by_the_file_that_tells_of_them() {
+    let scraped = |publish: &str| {
+        let config = config(&format!(
+            "- name: a\n  slots: 1\n  replicas: {{ max: 4 }}\n  source: {{ envoy: {{ admin: \
+             ['http://a:1'], cluster: c, backend: {{ triton: {{ port: m }} }} }} }}\n  target: {{ \
+             process: {{ command: [x, '{{port}}', '{{port.m}}'], ports: [m], publish: {{ envoy: {{ \
+             file: /run/e.json }}{publish} }} }} }}\n"
+        ));
+        scrape(&config)
+    };
+    let told = scraped(", prometheus: { file: /run/t.json, port: m }");
+    assert!(
+        told.text.contains(
+            "  - job_name: \"triton\"\n    scrape_interval: 15s\n    metrics_path: \"/metrics\"\n"
+        ),
+        "{}",
+        told.text
+    );
+    let file = "    file_sd_configs:\n      - files: [\"/run/t.json\"]\n";
+    assert!(told.text.contains(file), "{}", told.text);
+    let untold = scraped(", prometheus: { file: /run/t.json }");
+    let said = untold.warnings.join("\n");
+    assert!(
+        said.contains("fleet a: its replicas are not scraped"),
+        "{said}"
+    );
+    assert!(!untold.text.contains("triton"), "{}", untold.text);
+}

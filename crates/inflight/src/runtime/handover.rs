@@ -56,7 +56,7 @@ enum Message {
     Ready {},
     /// What the other knows is the next line.
     Known {},
-    /// The other cannot be taken over from at present: said by an earlier version.
+    /// The other cannot be taken over from as it is: its answer to a successor that could start.
     NotNow { why: String },
     /// The successor serves.
     Serving {},
@@ -225,6 +225,12 @@ impl Successor {
         Ok(Self { link, pid, version })
     }
 
+    /// Tells it why it cannot take over.
+    pub(super) async fn refuse(&self, why: &str) -> anyhow::Result<()> {
+        let why = why.to_owned();
+        self.link.say(&Message::NotNow { why }).await
+    }
+
     /// Tells it what we know, and waits until it serves.
     pub(super) async fn tell(&mut self, snapshot: &Snapshot) -> anyhow::Result<()> {
         let text = snapshot.to_text()?;
@@ -290,7 +296,7 @@ impl Predecessor {
         // It may wait for a first replica, and a line of its own follows.
         let heard = self.link.hear(2 * STEP_WITHIN).await?;
         if let Message::NotNow { why } = heard {
-            bail!("the running inflight cannot be taken over from at present: {why}");
+            bail!("the running inflight cannot be taken over from: {why}");
         }
         let Message::Known {} = heard else {
             bail!("the running inflight answered {heard:?} instead of what it knows");

@@ -110,8 +110,14 @@ impl Running {
             step.with_context(|| format!("fleet {name}"))
         };
         let fleets = config.fleets.into_iter().map(step);
+        let fleets: Vec<Step> = fleets.collect::<anyhow::Result<_>>()?;
+        for step in &fleets {
+            if let Step::Start(prepared) = step {
+                prepared.ensure_files()?;
+            }
+        }
         Ok(Plan {
-            fleets: fleets.collect::<anyhow::Result<_>>()?,
+            fleets,
             admin,
             keda,
         })

@@ -2,8 +2,8 @@
 
 mod fixed;
 mod gate;
+mod part_settings;
 mod replicas;
-mod told;
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -36,8 +36,8 @@ use crate::sources::{MeasuredSource, PeerSource, PrometheusSource};
 use crate::story::Story;
 use crate::targets::process::{Orphan, ProcessHost};
 use gate::{BoundGate, RunningGate, checks};
+use part_settings::PartSettings;
 use replicas::RunningReplicas;
-use told::Told;
 
 /// Orders that a control loop may lag behind; whoever gives one waits when it is full.
 const ORDERS_WAITING: usize = 16;
@@ -45,7 +45,7 @@ const ORDERS_WAITING: usize = 16;
 /// A fleet that is ready to be started: nothing about it can fail any more.
 pub(super) struct Prepared {
     config: FleetConfig,
-    told: Told,
+    settings: PartSettings,
     gateway: Option<Bound>,
     gate: Option<BoundGate>,
 }
@@ -70,7 +70,7 @@ pub(super) struct Left {
 /// Other settings for a fleet that runs, in which nothing can fail any more.
 pub(super) struct Change {
     config: FleetConfig,
-    told: Told,
+    settings: PartSettings,
     /// A gateway of its own where the address differs.
     gateway: Option<Bound>,
     /// The same of the gate that Envoys ask.
@@ -80,7 +80,7 @@ pub(super) struct Change {
 /// A fleet that runs.
 pub(super) struct RunningFleet {
     member: Member,
-    told: Told,
+    settings: PartSettings,
     gateway: Option<RunningGateway>,
     gate: Option<RunningGate>,
     /// Those of addresses that it listened on before; they finish what they have.
@@ -105,20 +105,11 @@ impl Prepared {
     /// # Errors
     /// A setting is impossible, or the address cannot be listened on.
     pub(super) fn new(config: FleetConfig, sockets: &mut Sockets) -> anyhow::Result<Self> {
-        let told = Told::new(&config, &ModelRows::default())?;
-        if let Some(publish) = &told.publish {
-            // Envoy does not start without its file.
-            publish::prepare(&publish.publish, &config.name).map_err(|(file, error)| {
-                let (name, file) = (&config.name, file.display());
-                anyhow::anyhow!(
-                    "fleet {name}: target.process.publish: cannot write {file}: {error}"
-                )
-            })?;
-        }
+        let settings = PartSettings::new(&config, &ModelRows::default())?;
         Ok(Self {
-            gateway: bind(&told, &config, sockets)?,
-            gate: BoundGate::bind(&told, &config, sockets)?,
-            told,
+            gateway: bind(&settings, &config, sockets)?,
+            gate: BoundGate::bind(&settings, &config, sockets)?,
+            settings,
             config,
         })
     }
@@ -130,17 +121,33 @@ impl Prepared {
 
     /// Tells whether it starts replicas that are not those of an earlier process of ours.
     pub(super) fn starts_anew(&self) -> bool {
-        self.told.process.is_some() && !self.told.keeps()
+        self.settings.process.is_some() && !self.settings.keeps()
     }
 
     /// Returns the files that are written for it.
     pub(super) fn files(&self) -> Vec<PathBuf> {
-        self.told.files()
+        self.settings.files()
+    }
+
+    /// Makes sure that they are there, since Envoy does not start without its own, and can be written.
+    /// To be called last of all that may fail: what is there may be another's.
+    ///
+    /// # Errors
+    /// One cannot be written.
+    pub(super) fn ensure_files(&self) -> anyhow::Result<()> {
+        let Some(publish) = &self.settings.publish else {
+            return Ok(());
+        };
+        let name = self.name();
+        publish::prepare(&publish.publish, name).map_err(|(file, error)| {
+            let file = file.display();
+            anyhow::anyhow!("fleet {name}: target.process.publish: cannot write {file}: {error}")
+        })
     }
 
     /// Returns the names of its models, by row.
     pub(super) fn models(&self) -> Vec<String> {
-        self.told.rows.names()
+        self.settings.rows.names()
     }
 }
 
@@ -156,7 +163,7 @@ impl RunningFleet {
     ) -> Self {
         let Prepared {
             config,
-            told,
+            settings,
             gateway,
             gate: checked,
         } = prepared;
@@ -165,40 +172,12 @@ impl RunningFleet {
             orphans,
             is_shared,
         } = left;
+        let fleet = fleet(&config, &settings, past.as_ref(), clock, instance);
         let now = clock.now();
-        let mut gate = Gate::new(told.control.gate.clone(), now);
-        if let Some(past) = &past {
-            gate.restore(now, &past.gate);
-        }
-        // Sessions that an earlier process of ours knew are not new; those of connections have
-        // other connections since.
-        if past.is_none() || told.has_sessions_of_connections() {
-            gate.on_restart(now);
-        }
-        let peers = match (&told.measured, &told.queried) {
-            (Some(measured), _) => Some(Peers::measured(measured.measured_by())),
-            (None, Some(queried)) => Some(Peers::queried(wiring::patience(queried))),
-            (None, None) => {
-                (told.peers.as_ref()).map(|_| Peers::new(instance, config.models.len()))
-            }
-        };
-        let fleet = Fleet::with_sources(
-            &config.name,
-            clock,
-            gate,
-            board(&config, &told.rows),
-            Sources {
-                has_gateway: gateway.is_some(),
-                peers,
-                checks: checks(&told, past.as_ref(), clock),
-                published: told.publish.as_ref().map(|_| Published::default()),
-            },
-        );
-        fleet.board().is_listening = true;
         let found = orphans.iter().filter(|orphan| orphan.is_live()).count();
         let current = match &config.endpoints {
             // Where somebody else sizes the fleet, those that are ready tell.
-            Endpoints::Static(addresses) if told.external.is_none() => {
+            Endpoints::Static(addresses) if settings.external.is_none() => {
                 Replicas::from_len(addresses.len())
             }
             Endpoints::Static(_)
@@ -206,8 +185,8 @@ impl RunningFleet {
             | Endpoints::Target
             | Endpoints::Elsewhere => config.replicas_min.max(Replicas::from_len(found)),
         };
-        let (replicas, link) = RunningReplicas::start(&fleet, &told, orphans, host);
-        let scaling = told.control.scaling.clone();
+        let (replicas, link) = RunningReplicas::start(&fleet, &settings, orphans, host);
+        let scaling = settings.control.scaling.clone();
         let known = past.as_ref().map(|past| &past.scaler);
         story.started(&config.name, now, &scaling, current, known);
         let mut scaler = Scaler::new(scaling, now, current);
@@ -224,9 +203,9 @@ impl RunningFleet {
             gateway: gateway.map(|bound| start_gateway(bound, Arc::clone(&fleet))),
             gate: checked.map(|bound| bound.start(&fleet)),
             former: JoinSet::new(),
-            source: start_source(&fleet, &told),
+            source: start_source(&fleet, &settings),
             replicas,
-            told,
+            settings,
             member: Member { fleet, orders },
         }
     }
@@ -238,36 +217,38 @@ impl RunningFleet {
     /// A setting is impossible or cannot change while the fleet runs, or the address cannot be
     /// listened on.
     pub(super) fn plan(&self, config: FleetConfig) -> anyhow::Result<Option<Change>> {
-        let told = Told::new(&config, &self.told.rows)?;
-        fixed::check(&told, &self.told)?;
-        let listen = |told: &Told| told.gateway.as_ref().map(|gateway| gateway.listen);
-        let is_elsewhere = listen(&told) != listen(&self.told);
-        let asked_at = |told: &Told| told.ext_authz.as_ref().map(|gate| gate.listen);
-        let is_asked_elsewhere = asked_at(&told) != asked_at(&self.told);
-        let is_same = told.control == self.told.control
-            && told.gateway == self.told.gateway
-            && told.ext_authz == self.told.ext_authz
-            && !told.measures_otherwise(&self.told)
-            && told.process == self.told.process
-            && told.publish == self.told.publish
-            && told.external == self.told.external
-            && told.endpoints == self.told.endpoints
-            && told.health == self.told.health;
+        let settings = PartSettings::new(&config, &self.settings.rows)?;
+        fixed::check(&settings, &self.settings)?;
+        let listen =
+            |settings: &PartSettings| settings.gateway.as_ref().map(|gateway| gateway.listen);
+        let is_elsewhere = listen(&settings) != listen(&self.settings);
+        let asked_at =
+            |settings: &PartSettings| settings.ext_authz.as_ref().map(|gate| gate.listen);
+        let is_asked_elsewhere = asked_at(&settings) != asked_at(&self.settings);
+        let is_same = settings.control == self.settings.control
+            && settings.gateway == self.settings.gateway
+            && settings.ext_authz == self.settings.ext_authz
+            && !settings.measures_otherwise(&self.settings)
+            && settings.process == self.settings.process
+            && settings.publish == self.settings.publish
+            && settings.external == self.settings.external
+            && settings.endpoints == self.settings.endpoints
+            && settings.health == self.settings.health;
         if is_same {
             return Ok(None);
         }
         Ok(Some(Change {
             gateway: if is_elsewhere {
-                bind(&told, &config, &mut Sockets::default())?
+                bind(&settings, &config, &mut Sockets::default())?
             } else {
                 None
             },
             gate: if is_asked_elsewhere {
-                BoundGate::bind(&told, &config, &mut Sockets::default())?
+                BoundGate::bind(&settings, &config, &mut Sockets::default())?
             } else {
                 None
             },
-            told,
+            settings,
             config,
         }))
     }
@@ -280,29 +261,30 @@ impl RunningFleet {
     pub(super) async fn apply(&mut self, change: Change) {
         let Change {
             config,
-            told,
+            settings,
             gateway,
             gate,
         } = change;
-        self.replicas.configure(&told);
+        let fleet = Arc::clone(&self.member.fleet);
+        self.replicas.configure(&fleet, &settings).await;
         // Numbers that other questions were answered with are none of the new policy's.
-        let measures_otherwise = told.measures_otherwise(&self.told);
+        let measures_otherwise = settings.measures_otherwise(&self.settings);
         if measures_otherwise {
-            self.end_source(&told).await;
+            self.end_source(&settings).await;
         }
-        if told.control != self.told.control || told.forgets_sessions(&self.told) {
-            self.configure_control(&told).await;
+        if settings.control != self.settings.control || settings.forgets_sessions(&self.settings) {
+            self.configure_control(&settings).await;
         }
-        if let (Some(running), Some(settings)) = (&self.gateway, &told.gateway)
-            && told.gateway != self.told.gateway
+        if let (Some(running), Some(gateway)) = (&self.gateway, &settings.gateway)
+            && settings.gateway != self.settings.gateway
         {
-            running.settings.send_replace(settings.clone());
+            running.settings.send_replace(gateway.clone());
         }
-        if let (Some(running), Some(settings)) = (&self.gate, &told.ext_authz) {
-            running.settings.send_replace(settings.clone());
+        if let (Some(running), Some(gate)) = (&self.gate, &settings.ext_authz) {
+            running.settings.send_replace(gate.clone());
         }
         {
-            let shown = board(&config, &told.rows);
+            let shown = board(&config, &settings.rows);
             let mut board = self.member.fleet.board();
             board.policy = shown.policy;
             (board.slots, board.min, board.max) = (shown.slots, shown.min, shown.max);
@@ -310,9 +292,9 @@ impl RunningFleet {
             board.external = shown.external;
         }
         if measures_otherwise {
-            self.source = start_source(&self.member.fleet, &told);
+            self.source = start_source(&self.member.fleet, &settings);
         }
-        self.told = told;
+        self.settings = settings;
         info!(fleet = config.name, "configuration changed");
         while let Some(ended) = self.former.try_join_next() {
             if let Err(failure) = ended.and_then(|ended| ended) {
@@ -331,25 +313,25 @@ impl RunningFleet {
     }
 
     /// Forgets what the source told last; the windows keep what was measured.
-    async fn end_source(&mut self, told: &Told) {
+    async fn end_source(&mut self, settings: &PartSettings) {
         let fleet = &self.member.fleet;
         if let Some(source) = self.source.take()
             && let Err(failure) = source.end().await
         {
             error!(fleet = fleet.name(), %failure, "a former source failed");
         }
-        match (fleet.peers(), &told.measured, &told.queried) {
+        match (fleet.peers(), &settings.measured, &settings.queried) {
             (Some(peers), Some(measured), _) => peers.measure_by(measured.measured_by()),
             (Some(peers), None, Some(queried)) => peers.query_by(wiring::patience(queried)),
             (Some(_), None, None) | (None, _, _) => {}
         }
     }
 
-    async fn configure_control(&self, told: &Told) {
+    async fn configure_control(&self, settings: &PartSettings) {
         let (done, is_done) = oneshot::channel();
         let order = Order::Configure {
-            settings: Box::new(told.control.clone()),
-            forgets_sessions: told.forgets_sessions(&self.told),
+            settings: Box::new(settings.control.clone()),
+            forgets_sessions: settings.forgets_sessions(&self.settings),
             done,
         };
         // A loop that ended by itself ends all of us: whoever waits for that says so.
@@ -365,7 +347,7 @@ impl RunningFleet {
 
     /// Returns the files that are written for it.
     pub(super) fn files(&self) -> Vec<PathBuf> {
-        self.told.files()
+        self.settings.files()
     }
 
     /// Returns what others may see and ask of the fleet.
@@ -397,12 +379,18 @@ impl RunningFleet {
 
     /// Tells whether the replicas stay when we end.
     pub(super) fn keeps(&self) -> bool {
-        self.told.keeps()
+        self.settings.keeps()
+    }
+
+    /// Tells whether its replicas end with us and have requests past us: nobody can take it over.
+    pub(super) fn must_drain_itself(&self) -> bool {
+        let publish = self.settings.publish.as_ref();
+        publish.is_some_and(|publish| publish.publish.envoy.is_some()) && !self.keeps()
     }
 
     /// Decides nothing more and returns what is known; `None` when the control loop has failed.
     pub(super) async fn hand_over(&self) -> Option<PastFleet> {
-        hand_over(&self.member, self.told.rows.names()).await
+        hand_over(&self.member, self.settings.rows.names()).await
     }
 
     /// Decides again.
@@ -453,7 +441,7 @@ impl RunningFleet {
             result = result.and(source.end().await);
         }
         let past = match leave {
-            Leave::Replicas => hand_over(&self.member, self.told.rows.names()).await,
+            Leave::Replicas => hand_over(&self.member, self.settings.rows.names()).await,
             Leave::Nothing => None,
         };
         result = result.and(self.control.end().await);
@@ -483,16 +471,57 @@ async fn hand_over(member: &Member, models: Vec<String>) -> Option<PastFleet> {
     })
 }
 
+/// Builds what the parts of a fleet share, from what an earlier process of ours knew.
+fn fleet(
+    config: &FleetConfig,
+    settings: &PartSettings,
+    past: Option<&PastFleet>,
+    clock: Clock,
+    instance: InstanceId,
+) -> Arc<Fleet> {
+    let now = clock.now();
+    let mut gate = Gate::new(settings.control.gate.clone(), now);
+    if let Some(past) = past {
+        gate.restore(now, &past.gate);
+    }
+    // Sessions that an earlier process of ours knew are not new; those of connections have other
+    // connections since.
+    if past.is_none() || settings.has_sessions_of_connections() {
+        gate.on_restart(now);
+    }
+    let peers = match (&settings.measured, &settings.queried) {
+        (Some(measured), _) => Some(Peers::measured(measured.measured_by())),
+        (None, Some(queried)) => Some(Peers::queried(wiring::patience(queried))),
+        (None, None) => {
+            (settings.peers.as_ref()).map(|_| Peers::new(instance, config.models.len()))
+        }
+    };
+    let sources = Sources {
+        has_gateway: settings.gateway.is_some(),
+        peers,
+        checks: checks(settings, past, clock),
+        published: settings.publish.as_ref().map(|_| Published::default()),
+    };
+    let board = board(config, &settings.rows);
+    let fleet = Fleet::with_sources(&config.name, clock, gate, board, sources);
+    fleet.board().is_listening = true;
+    fleet
+}
+
 /// # Errors
 /// The address cannot be listened on; names the line that says it.
-fn bind(told: &Told, config: &FleetConfig, sockets: &mut Sockets) -> anyhow::Result<Option<Bound>> {
-    let (Some(settings), Some(configured)) = (&told.gateway, &config.gateway) else {
+fn bind(
+    settings: &PartSettings,
+    config: &FleetConfig,
+    sockets: &mut Sockets,
+) -> anyhow::Result<Option<Bound>> {
+    let (Some(gateway), Some(configured)) = (&settings.gateway, &config.gateway) else {
         return Ok(None);
     };
     let listen = configured.listen.value;
     let gateway = match sockets.take_listener(SocketKind::Gateway, &config.name, listen) {
-        Some(listener) => Gateway::adopt(settings.clone(), listener),
-        None => Gateway::bind(settings.clone()),
+        Some(listener) => Gateway::adopt(gateway.clone(), listener),
+        None => Gateway::bind(gateway.clone()),
     };
     let gateway = gateway.with_context(|| {
         let line = configured.listen.place.line;
@@ -516,17 +545,17 @@ fn board(config: &FleetConfig, rows: &ModelRows) -> Board {
     board
 }
 
-fn start_source(fleet: &Arc<Fleet>, told: &Told) -> Option<Part> {
+fn start_source(fleet: &Arc<Fleet>, settings: &PartSettings) -> Option<Part> {
     let name = "a source";
-    if let Some(measured) = told.measured.clone() {
+    if let Some(measured) = settings.measured.clone() {
         let source = MeasuredSource::new(Arc::clone(fleet), measured);
         return Some(Part::start(name, |stop| source.run(stop)));
     }
-    if let Some(queried) = told.queried.clone() {
+    if let Some(queried) = settings.queried.clone() {
         let source = PrometheusSource::new(Arc::clone(fleet), queried);
         return Some(Part::start(name, |stop| source.run(stop)));
     }
-    let source = PeerSource::new(Arc::clone(fleet), told.peers.clone()?);
+    let source = PeerSource::new(Arc::clone(fleet), settings.peers.clone()?);
     Some(Part::start(name, |stop| source.run(stop)))
 }
 

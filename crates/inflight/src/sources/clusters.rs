@@ -13,7 +13,7 @@ use serde::Deserialize;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use super::envoy::Names;
 use super::fetch::{Client, FetchConfig};
@@ -21,10 +21,12 @@ use crate::clock::Clock;
 use crate::config::EnvoyFile;
 use crate::ports::{RoutedEndpoint, RoutedReading};
 
-/// How often each is asked while an endpoint drains.
+/// How often each is asked at first while an endpoint drains.
 const EVERY_IN_HASTE: Duration = Duration::from_millis(50);
-/// How often one that does not answer is asked then.
+/// How often at most one that does not answer is asked then.
 const FAILED_IN_HASTE: Duration = Duration::from_millis(250);
+/// How often in a row it is asked so, which takes five seconds; then more and more rarely.
+const TIMES_IN_HASTE: u32 = 100;
 
 /// Who asks, whom, and where the answers go.
 #[derive(Debug)]
@@ -35,12 +37,13 @@ pub struct ClustersSource {
     pub envoys: EnvoyFile,
     /// The answers of all, in the order in which they come.
     pub readings: mpsc::Sender<RoutedReading>,
-    /// Whether they are wanted in haste.
-    pub in_haste: watch::Receiver<bool>,
+    /// For what they are wanted in haste, if for anything: another number is another matter.
+    pub in_haste: watch::Receiver<Option<u64>>,
 }
 
 impl ClustersSource {
-    /// Asks until nobody takes the answers any more.
+    /// Asks until nobody takes the answers any more, or one that asks has failed: what was heard last
+    /// of its Envoy would be taken as true for ever.
     pub async fn run(self, clock: Clock) {
         let mut tasks = JoinSet::new();
         let cluster: Arc<str> = self.envoys.cluster.as_str().into();
@@ -63,8 +66,28 @@ impl ClustersSource {
             };
             tasks.spawn(follower.run());
         }
-        // One that panicked gives no reading any more: what it has is unknown, never zero.
-        while tasks.join_next().await.is_some() {}
+        all(&self.fleet, tasks).await;
+    }
+}
+
+/// Waits for all, or for the first that fails.
+async fn all(fleet: &str, mut tasks: JoinSet<()>) {
+    while let Some(ended) = tasks.join_next().await {
+        if let Err(failure) = ended {
+            error!(fleet, %failure, "the task that asks an Envoy failed");
+            return;
+        }
+    }
+}
+
+/// How long to wait for the next reading in haste, after so many, where the last may have failed.
+fn pause_in_haste(readings: u32, is_failing: bool) -> Duration {
+    let doublings = readings.saturating_sub(TIMES_IN_HASTE).min(16);
+    let pause = EVERY_IN_HASTE * (1 << doublings);
+    if is_failing {
+        pause.max(FAILED_IN_HASTE)
+    } else {
+        pause
     }
 }
 
@@ -88,21 +111,39 @@ struct Follower {
     client: Client,
     every: Duration,
     readings: mpsc::Sender<RoutedReading>,
-    in_haste: watch::Receiver<bool>,
+    in_haste: watch::Receiver<Option<u64>>,
+}
+
+/// What a page says.
+#[derive(Debug, PartialEq, Eq)]
+struct Told {
+    endpoints: BTreeMap<SocketAddr, RoutedEndpoint>,
+    /// Whether an endpoint is without the count of what waits for a connection.
+    lacks_waiting: bool,
 }
 
 impl Follower {
     async fn run(mut self) {
-        let mut is_failing = false;
+        let (mut is_failing, mut lacks_waiting) = (false, false);
+        let (mut haste, mut readings) = (None, 0_u32);
         loop {
-            let endpoints = self.read().await;
-            match &endpoints {
+            let told = self.read().await;
+            match &told {
                 Err(why) if !is_failing => warn!(
                     fleet = self.fleet,
                     envoy = self.envoy,
                     why,
                     "an Envoy does not tell what it has at which replica"
                 ),
+                Ok(told) if told.lacks_waiting && !lacks_waiting => {
+                    lacks_waiting = true;
+                    warn!(
+                        fleet = self.fleet,
+                        envoy = self.envoy,
+                        "this Envoy does not tell of requests that wait for a connection \
+                         (rq_pending_active): a replica that drains may be ended with some of them"
+                    );
+                }
                 Ok(_) if is_failing => info!(
                     fleet = self.fleet,
                     envoy = self.envoy,
@@ -110,19 +151,22 @@ impl Follower {
                 ),
                 Ok(_) | Err(_) => {}
             }
-            is_failing = endpoints.is_err();
+            is_failing = told.is_err();
             let reading = RoutedReading {
                 proxy: self.proxy,
-                endpoints,
+                endpoints: told.map(|told| told.endpoints),
             };
             if self.readings.send(reading).await.is_err() {
                 return;
             }
-            let in_haste = *self.in_haste.borrow_and_update();
-            let pause = match (in_haste, is_failing) {
-                (true, true) => FAILED_IN_HASTE,
-                (true, false) => EVERY_IN_HASTE,
-                (false, _) => self.every,
+            let wanted = *self.in_haste.borrow_and_update();
+            if wanted != haste {
+                (haste, readings) = (wanted, 0);
+            }
+            readings = readings.saturating_add(1);
+            let pause = match haste {
+                Some(_) => pause_in_haste(readings, is_failing),
+                None => self.every,
             };
             tokio::select! {
                 () = sleep(pause.min(self.every)) => {}
@@ -133,7 +177,7 @@ impl Follower {
         }
     }
 
-    async fn read(&mut self) -> Result<BTreeMap<SocketAddr, RoutedEndpoint>, String> {
+    async fn read(&mut self) -> Result<Told, String> {
         let (status, body) = self.client.get().await.map_err(|error| error.to_string())?;
         if status != StatusCode::OK {
             return Err(format!("HTTP status {status}"));
@@ -206,7 +250,7 @@ struct Health {
 }
 
 /// Reads the endpoints of a cluster, those left out that Envoy keeps only until their checks fail.
-fn endpoints(body: &[u8], cluster: &str) -> Result<BTreeMap<SocketAddr, RoutedEndpoint>, String> {
+fn endpoints(body: &[u8], cluster: &str) -> Result<Told, String> {
     let page: Page = serde_json::from_slice(body).map_err(|error| error.to_string())?;
     let mut others = Names::default();
     let found = page.cluster_statuses.into_iter().find(|found| {
@@ -221,6 +265,7 @@ fn endpoints(body: &[u8], cluster: &str) -> Result<BTreeMap<SocketAddr, RoutedEn
         });
     };
     let mut endpoints: BTreeMap<SocketAddr, RoutedEndpoint> = BTreeMap::new();
+    let mut lacks_waiting = false;
     for host in found.host_statuses {
         let Some(socket) = host.address.socket_address else {
             continue;
@@ -238,17 +283,23 @@ fn endpoints(body: &[u8], cluster: &str) -> Result<BTreeMap<SocketAddr, RoutedEn
             })
         };
         let active = count("rq_active").ok_or_else(|| format!("{address} has no rq_active"))??;
-        let pending = count("rq_pending_active").transpose()?.unwrap_or(0);
+        let pending = count("rq_pending_active").transpose()?;
+        lacks_waiting |= pending.is_none();
         let is_draining = host.health_status.eds_health_status == "DRAINING";
         // The same address in another locality is another entry.
         let sum = endpoints.entry(address).or_insert(RoutedEndpoint {
             in_flight: 0,
             is_draining,
         });
-        sum.in_flight = sum.in_flight.saturating_add(active.saturating_add(pending));
+        sum.in_flight = sum
+            .in_flight
+            .saturating_add(active.saturating_add(pending.unwrap_or(0)));
         sum.is_draining &= is_draining;
     }
-    Ok(endpoints)
+    Ok(Told {
+        endpoints,
+        lacks_waiting,
+    })
 }
 
 impl Count {
@@ -263,6 +314,13 @@ impl Count {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn none() -> Told {
+        Told {
+            endpoints: BTreeMap::new(),
+            lacks_waiting: false,
+        }
+    }
 
     fn page(hosts: &str) -> String {
         format!(
@@ -293,7 +351,8 @@ mod tests {
             r#""eds_health_status": "DRAINING""#,
         );
         let read = endpoints(page(&format!("{busy}, {idle}")).as_bytes(), "c").unwrap();
-        let at = |port: u16| read[&SocketAddr::from(([127, 0, 0, 1], port))];
+        assert!(read.lacks_waiting, "the second does not tell of it");
+        let at = |port: u16| read.endpoints[&SocketAddr::from(([127, 0, 0, 1], port))];
         assert_eq!((at(1).in_flight, at(1).is_draining), (5, false));
         assert_eq!((at(2).in_flight, at(2).is_draining), (0, true));
     }
@@ -301,7 +360,7 @@ mod tests {
     #[test]
     fn a_cluster_without_endpoints_is_empty_and_one_that_is_not_there_is_unknown() {
         let empty = r#"{"cluster_statuses": [{"name": "c"}]}"#;
-        assert_eq!(endpoints(empty.as_bytes(), "c"), Ok(BTreeMap::new()));
+        assert_eq!(endpoints(empty.as_bytes(), "c"), Ok(none()));
         assert_eq!(
             endpoints(page("").as_bytes(), "d").unwrap_err(),
             "no cluster \"d\"; it has other, c"
@@ -338,7 +397,41 @@ mod tests {
             r#"{"name": "rq_active"}"#,
             r#""eds_health_status": "DRAINING", "pending_dynamic_removal": true"#,
         );
-        assert_eq!(endpoints(page(&host).as_bytes(), "c"), Ok(BTreeMap::new()));
+        assert_eq!(endpoints(page(&host).as_bytes(), "c"), Ok(none()));
+    }
+
+    #[test]
+    fn what_waits_is_told_of_where_it_is_zero_too() {
+        let host = host(
+            1,
+            r#"{"name": "rq_active"}, {"name": "rq_pending_active"}"#,
+            "",
+        );
+        assert!(
+            !endpoints(page(&host).as_bytes(), "c")
+                .unwrap()
+                .lacks_waiting
+        );
+    }
+
+    #[test]
+    fn haste_is_over_after_five_seconds_and_one_that_fails_is_asked_more_rarely() {
+        let first: Duration = (1..=TIMES_IN_HASTE).map(|n| pause_in_haste(n, false)).sum();
+        assert_eq!(first, Duration::from_secs(5));
+        let pause = |readings| pause_in_haste(readings, false).as_millis();
+        assert_eq!([pause(101), pause(102), pause(105)], [100, 200, 1_600]);
+        assert!(pause_in_haste(u32::MAX, true) >= Duration::from_secs(3_000));
+        assert_eq!(pause_in_haste(1, true), FAILED_IN_HASTE);
+        assert_eq!(pause_in_haste(105, true), Duration::from_millis(1_600));
+    }
+
+    #[tokio::test]
+    async fn one_that_fails_ends_all_since_what_it_said_last_is_known_no_more() {
+        let mut tasks = JoinSet::new();
+        tasks.spawn(std::future::pending());
+        tasks.spawn(async { panic!("a fault of ours") });
+        // Else this waits for ever.
+        all("f", tasks).await;
     }
 
     #[test]

@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use tokio::net::lookup_host;
 use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
-use tracing::{error, info, warn};
+use tracing::{info, warn};
 
 use super::fetch::{Client, FetchConfig};
 use crate::config::{PageUrl, PagesSettings};
@@ -59,12 +60,22 @@ pub(super) struct Follow<R, N> {
     /// Makes a reader for one system, and the path that it asks for where one is configured.
     new_reader: N,
     tasks: JoinSet<()>,
-    resolved: BTreeMap<SocketAddr, (PeerId, AbortHandle)>,
-    /// Replicas that are read a last time.
+    /// Those whose addresses come and go.
+    followed: BTreeMap<SocketAddr, (PeerId, AbortHandle)>,
+    /// Those that are read a last time.
     leaving: BTreeMap<SocketAddr, (PeerId, AbortHandle)>,
-    /// Stands for the addresses that are too many.
-    beyond: Option<PeerId>,
+    /// Stands for those that nobody asks.
+    unasked: Option<PeerId>,
     reader: std::marker::PhantomData<fn() -> R>,
+}
+
+/// What becomes of a system that is not to be asked any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Gone {
+    /// It is gone already.
+    Forgotten,
+    /// It is still there: read a last time, all that it has done is in its counters.
+    ReadOnceMore,
 }
 
 impl<R: Reader, N: Fn(&str) -> (R, String)> Follow<R, N> {
@@ -74,14 +85,15 @@ impl<R: Reader, N: Fn(&str) -> (R, String)> Follow<R, N> {
             asked,
             new_reader,
             tasks: JoinSet::new(),
-            resolved: BTreeMap::new(),
+            followed: BTreeMap::new(),
             leaving: BTreeMap::new(),
-            beyond: None,
+            unasked: None,
             reader: std::marker::PhantomData,
         }
     }
 
-    /// Asks until `stop` fires.
+    /// Asks until `stop` fires. Panics as a reader does: without it nobody would ask one system any
+    /// more, and none would be the wiser.
     pub(super) async fn run(mut self, stop: oneshot::Receiver<()>) {
         for page in self.asked.pages.listed.clone() {
             self.follow(&page.authority, &page.path);
@@ -100,11 +112,25 @@ impl<R: Reader, N: Fn(&str) -> (R, String)> Follow<R, N> {
         } else if let Some(page) = self.asked.pages.dns.clone() {
             self.keep_resolving(page).await;
         }
-        std::future::pending().await
+        self.ask_until(std::future::pending()).await
     }
 
-    /// Follows the replicas that others are told of. One that is to go is read a last time: all that
-    /// it has done is in its counters then, and it is still there.
+    /// Waits for something while the tasks ask. Panics as one of them did.
+    async fn ask_until<T>(&mut self, event: impl Future<Output = T>) -> T {
+        let mut event = pin!(event);
+        loop {
+            tokio::select! {
+                happened = &mut event => return happened,
+                Some(ended) = self.tasks.join_next() => if let Err(error) = ended
+                    && let Ok(panic) = error.try_into_panic()
+                {
+                    std::panic::resume_unwind(panic);
+                }
+            }
+        }
+    }
+
+    /// Follows the replicas that others are told of.
     async fn keep_to_replicas(&mut self, port: &str) {
         let fleet = Arc::clone(&self.fleet);
         let Some(published) = fleet.published() else {
@@ -112,49 +138,15 @@ impl<R: Reader, N: Fn(&str) -> (R, String)> Follow<R, N> {
         };
         let mut serving = published.serving();
         loop {
-            let pages: BTreeSet<SocketAddr> = (serving.borrow_and_update().iter())
-                .filter_map(|replica| replica.at_port(port))
-                .collect();
-            self.on_replicas(&pages);
-            if serving.changed().await.is_err() {
+            let replicas = serving.borrow_and_update().clone();
+            let pages = replicas.iter().map(|replica| replica.at_port(port));
+            // Those that an earlier process of ours started may lack it.
+            let lacks = pages.clone().any(|page| page.is_none());
+            self.stand_for(lacks.then(|| format!("replicas without port {port}")));
+            let pages = pages.flatten().collect();
+            self.follow_exactly(&pages, "/", Gone::ReadOnceMore);
+            if self.ask_until(serving.changed()).await.is_err() {
                 return;
-            }
-        }
-    }
-
-    fn on_replicas(&mut self, pages: &BTreeSet<SocketAddr>) {
-        self.reap();
-        self.leaving.retain(|_, (_, task)| !task.is_finished());
-        let gone: Vec<_> = self
-            .resolved
-            .extract_if(.., |address, _| !pages.contains(address))
-            .collect();
-        for (address, (peer, task)) in gone {
-            task.abort();
-            let mut last = self.follower(peer, address.to_string(), "/");
-            let task = self.tasks.spawn(async move {
-                // One that ended by itself does not answer, which is no fault.
-                let read = last.reader.read(&mut last.client, &last.fleet, peer);
-                read.await.ok();
-                if let Some(peers) = last.fleet.peers() {
-                    peers.remove(peer);
-                }
-            });
-            self.leaving.insert(address, (peer, task));
-        }
-        for &address in pages {
-            if self.resolved.contains_key(&address) {
-                continue;
-            }
-            // One that is taken back counts once.
-            if let Some((peer, task)) = self.leaving.remove(&address) {
-                task.abort();
-                if let Some(peers) = self.fleet.peers() {
-                    peers.remove(peer);
-                }
-            }
-            if let Some(followed) = self.follow(&address.to_string(), "/") {
-                self.resolved.insert(address, followed);
             }
         }
     }
@@ -163,21 +155,20 @@ impl<R: Reader, N: Fn(&str) -> (R, String)> Follow<R, N> {
         let (name, fleet) = (page.authority.as_str(), Arc::clone(&self.fleet));
         let fleet = fleet.name();
         loop {
-            match timeout(RESOLVE_WITHIN, lookup_host(name)).await {
+            let resolved = timeout(RESOLVE_WITHIN, lookup_host(name));
+            match self.ask_until(resolved).await {
                 Ok(Ok(found)) => self.on_resolved(name, &page.path, found.collect()),
                 // What was found before stays: a resolver in trouble is no sign that peers went.
                 Ok(Err(error)) => warn!(fleet, name, %error, "a name cannot be resolved"),
                 Err(_) => warn!(fleet, name, "a name cannot be resolved in time"),
             }
-            sleep(RESOLVE_EVERY).await;
+            self.ask_until(sleep(RESOLVE_EVERY)).await;
         }
     }
 
-    fn on_resolved(&mut self, name: &str, path: &str, mut found: Vec<SocketAddr>) {
+    fn on_resolved(&mut self, name: &str, path: &str, found: BTreeSet<SocketAddr>) {
         let (fleet, most) = (Arc::clone(&self.fleet), self.asked.most);
-        let fleet = fleet.name();
-        found.sort_unstable();
-        found.dedup();
+        let (fleet, count) = (fleet.name(), found.len());
         if found.is_empty() {
             warn!(
                 fleet,
@@ -185,72 +176,79 @@ impl<R: Reader, N: Fn(&str) -> (R, String)> Follow<R, N> {
             );
             return;
         }
-        if found.len() > most {
-            warn!(
-                fleet,
-                name,
-                count = found.len(),
-                most,
-                "too many addresses by that name"
-            );
+        if count > most {
+            warn!(fleet, name, count, most, "too many addresses by that name");
         }
-        self.stand_for(name, found.len().saturating_sub(most));
-        found.truncate(most);
-        self.reap();
-        let gone: Vec<_> = self
-            .resolved
-            .extract_if(.., |address, _| !found.contains(address))
+        self.stand_for((count > most).then(|| format!("{name} (too many addresses)")));
+        let asked = found.into_iter().take(most).collect();
+        self.follow_exactly(&asked, path, Gone::Forgotten);
+    }
+
+    /// Lets a peer that is never read stand for those that nobody asks, or for none: without them
+    /// what is read is the least there is.
+    fn stand_for(&mut self, unasked: Option<String>) {
+        match unasked {
+            Some(address) if self.unasked.is_none() => {
+                let kind = self.asked.kind;
+                self.unasked = self.fleet.peers().map(|peers| peers.add(kind, &address));
+            }
+            Some(_) => {}
+            None => {
+                if let Some(peer) = self.unasked.take() {
+                    self.remove(peer);
+                }
+            }
+        }
+    }
+
+    /// Asks those at these addresses and no others.
+    fn follow_exactly(&mut self, addresses: &BTreeSet<SocketAddr>, path: &str, gone: Gone) {
+        self.leaving.retain(|_, (_, task)| !task.is_finished());
+        let left: Vec<_> = self
+            .followed
+            .extract_if(.., |address, _| !addresses.contains(address))
             .collect();
-        for (address, (peer, task)) in gone {
-            info!(fleet, %address, "is gone from its name");
+        for (address, (peer, task)) in left {
+            info!(fleet = self.fleet.name(), %address, "a peer is gone");
             task.abort();
-            if let Some(peers) = self.fleet.peers() {
-                peers.remove(peer);
+            match gone {
+                Gone::Forgotten => self.remove(peer),
+                Gone::ReadOnceMore => {
+                    let task = self.read_last(address, peer, path);
+                    self.leaving.insert(address, (peer, task));
+                }
             }
         }
-        for address in found {
-            if !self.resolved.contains_key(&address)
-                && let Some(followed) = self.follow(&address.to_string(), path)
-            {
-                self.resolved.insert(address, followed);
+        for &address in addresses {
+            if self.followed.contains_key(&address) {
+                continue;
             }
-        }
-    }
-
-    /// Lets a peer that is never read stand for addresses that nobody asks: without them what is
-    /// read is the least there is.
-    fn stand_for(&mut self, name: &str, count: usize) {
-        let Some(peers) = self.fleet.peers() else {
-            return;
-        };
-        if count == 0 {
-            if let Some(peer) = self.beyond.take() {
-                peers.remove(peer);
+            // One that is taken back counts once.
+            if let Some((peer, task)) = self.leaving.remove(&address) {
+                task.abort();
+                self.remove(peer);
             }
-        } else if self.beyond.is_none() {
-            let address = format!("{name} (too many addresses)");
-            self.beyond = Some(peers.add(self.asked.kind, &address));
+            if let Some(followed) = self.follow(&address.to_string(), path) {
+                self.followed.insert(address, followed);
+            }
         }
     }
 
-    /// Forgets the systems whose task ended, so that they are asked anew. None ends by itself.
-    fn reap(&mut self) {
-        let fleet = self.fleet.name();
-        while let Some(ended) = self.tasks.try_join_next() {
-            if let Err(error) = ended
-                && error.is_panic()
-            {
-                error!(fleet, %error, "the task of a peer failed");
-            }
-        }
-        let ended = self
-            .resolved
-            .extract_if(.., |_, (_, task)| task.is_finished());
-        for (address, (peer, _)) in ended {
-            info!(fleet, %address, "is asked anew");
-            if let Some(peers) = self.fleet.peers() {
+    fn read_last(&mut self, address: SocketAddr, peer: PeerId, path: &str) -> AbortHandle {
+        let mut last = self.follower(peer, address.to_string(), path);
+        self.tasks.spawn(async move {
+            // One that ended by itself does not answer, which is no fault.
+            let read = last.reader.read(&mut last.client, &last.fleet, peer);
+            read.await.ok();
+            if let Some(peers) = last.fleet.peers() {
                 peers.remove(peer);
             }
+        })
+    }
+
+    fn remove(&self, peer: PeerId) {
+        if let Some(peers) = self.fleet.peers() {
+            peers.remove(peer);
         }
     }
 

@@ -168,6 +168,11 @@ fn the_other_fleet_goes_on_beside_commands_that_fail_and_sizes_do_not_run_away()
         let there = replicas["starting"].as_u64().unwrap() + replicas["ready"].as_u64().unwrap();
         assert!(there <= 4 && replicas["ready"] == 0, "{name}: {replicas}");
     }
+    let crash = instance.fleet("exits")["last_crash"].clone();
+    let why = crash["why"].as_str().unwrap_or_default();
+    assert!(why.contains("cannot load the model"), "{crash}");
+    let (_, told) = run(&["status", "--admin", &format!("http://{}", instance.admin())]);
+    assert!(told.contains("cannot load the model"), "{told}");
     let said = instance.said();
     assert!(said.contains('3') && said.contains("exits"), "{said}");
     drop(held);

@@ -8,15 +8,15 @@ use inflight::config::{Config, FleetConfig, Surroundings};
 use inflight::render::{Consumer, Selector, query};
 use serde_json::{Value, json};
 
-use crate::promtool::{agrees, promtool};
+use crate::judges::{agrees, promtool};
 
 const ROWS: &str = include_str!("../../../inflight-core/tests/scaling/vectors/occupancy.json");
 
 /// A folder of its own, gone at the end.
-struct Folder(PathBuf);
+pub(crate) struct Folder(pub(crate) PathBuf);
 
 impl Folder {
-    fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         fs::create_dir_all(&path).unwrap();
         Self(path)

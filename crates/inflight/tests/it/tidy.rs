@@ -21,7 +21,7 @@ const ARROWS: [(&str, &[&str]); 24] = [
     ("ports", &[]),
     ("probe", &[]),
     ("config", &[]),
-    ("render", &["config"]),
+    ("render", &["config", "retry"]),
     ("fleet", &["clock", "ports"]),
     ("story", &["clock", "ports"]),
     ("replay", &["story"]),

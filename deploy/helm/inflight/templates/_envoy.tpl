@@ -40,14 +40,17 @@ typed_per_filter_config:
       check_settings: {}
 {{- end -}}
 
+{{/* What `inflight render lua` prints, with the values of the chart in the place of those it was printed for. */}}
 {{- define "inflight.envoyLua" -}}
 {{- $at := urlParse (include "inflight.prometheusUrl" .) -}}
-{{- $path := printf "%s/api/v1/query?query=%s" (trimSuffix "/" $at.path) (include "inflight.load" . | urlquery) -}}
+{{- $query := include "inflight.load" . | trim -}}
+{{- if contains "]=]" $query }}{{ fail "serverLoadMetric: has `]=]`, which ends a text in Lua" }}{{ end -}}
 {{- .Files.Get "files/admission.lua"
-    | replace "@PATH@" $path
-    | replace "@AUTHORITY@" $at.host
-    | replace "@LIMIT@" (include "inflight.number" .Values.serverAdmissionThreshold)
-    | replace "@FAIL_OPEN@" (toString .Values.envoy.rate_limiter.prometheus_based.fail_open) -}}
+    | replace "\"/api/v1/query\"" (printf "%s/api/v1/query" (trimSuffix "/" $at.path) | quote)
+    | replace "\"prometheus:9090\"" (quote $at.host)
+    | replace "LIMIT = 987.5" (printf "LIMIT = %s" (include "inflight.number" .Values.serverAdmissionThreshold))
+    | replace "FAIL_OPEN = false" (printf "FAIL_OPEN = %v" .Values.envoy.rate_limiter.prometheus_based.fail_open)
+    | replace "\nQUERY\n" (printf "\n%s\n" $query) -}}
 {{- end -}}
 
 {{/* Without TLS, as inflight asks it. */}}

@@ -138,16 +138,17 @@ impl Proxies {
         })
     }
 
-    /// Tells whether every proxy that is read in time has a healthy replica.
+    /// Tells whether proxies are read in time, and each that is has a healthy replica.
     pub(super) fn all_route(&self, now: Timestamp, patience: Patience) -> bool {
         let is_read =
             |proxy: &&Proxy| patience.standing(now, proxy.flow.read_at()) == Standing::Read;
-        let mut read = self.rows.values().filter(is_read);
-        read.all(|proxy| {
-            proxy
-                .latest
-                .is_some_and(|latest| latest.healthy > Replicas::ZERO)
-        })
+        let mut read = self.rows.values().filter(is_read).peekable();
+        read.peek().is_some()
+            && read.all(|proxy| {
+                proxy
+                    .latest
+                    .is_some_and(|latest| latest.healthy > Replicas::ZERO)
+            })
     }
 
     pub(super) fn observe(
@@ -303,5 +304,43 @@ pub(super) fn grown(before: f64, after: f64) -> f64 {
         after - before
     } else {
         after
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::{Measured, MeasuredBy};
+
+    #[test]
+    fn proxies_route_to_a_replica_when_they_say_so_and_not_when_nobody_reads_them() {
+        let measured = |proxies| {
+            Measured::new(MeasuredBy {
+                proxies,
+                servers: Estimator::LiveGauge,
+                patience: Patience {
+                    late: Duration::from_secs(3),
+                    stale: Duration::from_secs(30),
+                },
+            })
+        };
+        let at = |seconds| Timestamp::ORIGIN + Duration::from_secs(seconds);
+        let healthy = |replicas| ProxyReading {
+            healthy: Replicas::new(replicas),
+            ..ProxyReading::default()
+        };
+        assert!(measured(None).is_routed_everywhere(at(0)));
+        let mut measured = measured(Some(Estimator::LiveGauge));
+        assert!(!measured.is_routed_everywhere(at(0)), "no address yet");
+        measured.add_proxy(PeerId(1));
+        measured.add_proxy(PeerId(2));
+        assert!(!measured.is_routed_everywhere(at(0)));
+        measured.on_proxy(at(0), PeerId(1), &healthy(1));
+        assert!(measured.is_routed_everywhere(at(0)));
+        measured.on_proxy(at(1), PeerId(2), &healthy(0));
+        assert!(!measured.is_routed_everywhere(at(1)));
+        measured.on_proxy(at(2), PeerId(2), &healthy(1));
+        assert!(measured.is_routed_everywhere(at(2)));
+        assert!(!measured.is_routed_everywhere(at(10)), "none in time");
     }
 }

@@ -580,21 +580,21 @@ fn where_no_replica_is_and_none_is_expected_nothing_executes_which_is_known() {
     let mut joined = joined(1, 1);
     joined.on_proxy(at(0.0), PROXY, &proxy(2.0, 1));
     // Its one server was not read yet.
-    assert!(executing(&mut joined, 0.0).known().is_none());
+    assert!(executed_by(&mut joined, 0.0).known().is_none());
     joined.on_server(at(0.0), SERVER, &server(0.0));
     joined.on_server(at(1.0), SERVER, &server(1.0));
     joined.on_proxy(at(1.0), PROXY, &proxy(2.0, 1));
-    close(value(executing(&mut joined, 1.0)), 1.0);
+    close(value(executed_by(&mut joined, 1.0)), 1.0);
     joined.remove_peer(SERVER);
     // A replica that nobody can ask is not none.
     joined.on_proxy(at(100.0), PROXY, &proxy(0.0, 1));
-    assert!(executing(&mut joined, 100.0).known().is_none());
+    assert!(executed_by(&mut joined, 100.0).known().is_none());
     joined.on_proxy(at(101.0), PROXY, &proxy(0.0, 0));
-    let known = executing(&mut joined, 101.0);
+    let known = executed_by(&mut joined, 101.0);
     assert!(matches!(known, Term::Known { value, age, .. } if value > 0.9 && age.is_zero()));
 }
 
 /// What was executed until a moment, in all.
-fn executing(joined: &mut Measured, second: f64) -> Term<f64> {
+fn executed_by(joined: &mut Measured, second: f64) -> Term<f64> {
     joined.observe(at(second)).models[0].executing.integral
 }

@@ -1,6 +1,6 @@
 //! Fleets as a table for a terminal. An unknown value is a dash.
 
-use crate::api::wire::{Admission, Fleet};
+use crate::api::wire::{Admission, Crash, Fleet};
 
 const UNKNOWN: &str = "-";
 const GAP: &str = "  ";
@@ -89,8 +89,21 @@ fn held(fleet: &Fleet) -> Option<String> {
 }
 
 fn why(fleet: &Fleet) -> String {
-    let held = held(fleet).map_or(String::new(), |held| format!("{}: {held}\n", fleet.name));
-    held + &reason(fleet)
+    let (name, replicas) = (&fleet.name, &fleet.replicas);
+    let held = held(fleet).map_or(String::new(), |held| format!("{name}: {held}\n"));
+    // Who has what it wants need not hear of old crashes.
+    let lacks = replicas.ready < replicas.desired;
+    let crash = fleet.last_crash.as_ref().filter(|_| lacks);
+    let crash = crash.map_or(String::new(), |crash| {
+        format!("{name}: {}\n", crashed(crash))
+    });
+    held + &reason(fleet) + &crash
+}
+
+/// Says what the last crash was.
+pub(in crate::cli) fn crashed(crash: &Crash) -> String {
+    let Crash { at, replica, why } = crash;
+    format!("replica {replica} crashed at {at}: {why}")
 }
 
 fn reason(fleet: &Fleet) -> String {

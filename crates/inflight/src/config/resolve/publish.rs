@@ -51,11 +51,7 @@ pub(super) fn resolve_publish(
         ),
         Some(_) | None => {}
     }
-    let (file, prometheus_file) = (
-        envoy.and_then(|envoy| envoy.value.file.as_ref()),
-        prometheus.and_then(|prometheus| prometheus.value.file.as_ref()),
-    );
-    for file in [file, prometheus_file].into_iter().flatten() {
+    for file in publish.into_iter().flat_map(files) {
         surroundings.check_folder_of(file, problems);
     }
     let port = prometheus.and_then(|prometheus| prometheus.value.port.as_ref());
@@ -68,8 +64,8 @@ pub(super) fn resolve_publish(
             None => None,
         },
         prometheus: match prometheus {
-            Some(_) => Some(PrometheusFile {
-                file: PathBuf::from(&prometheus_file?.value),
+            Some(prometheus) => Some(PrometheusFile {
+                file: PathBuf::from(&prometheus.value.file.as_ref()?.value),
                 port: port.map(|port| port.value.clone()),
             }),
             None => None,
@@ -186,17 +182,20 @@ fn process(raw: &raw::Fleet) -> Option<&raw::Process> {
     }
 }
 
+fn files(publish: &raw::Publish) -> impl Iterator<Item = &Located<String>> {
+    let envoy = publish.envoy.as_ref();
+    let prometheus = publish.prometheus.as_ref();
+    let envoy = envoy.and_then(|it| it.value.file.as_ref());
+    let prometheus = prometheus.and_then(|it| it.value.file.as_ref());
+    envoy.into_iter().chain(prometheus)
+}
+
 /// Reports each file that another system would find overwritten.
 pub(super) fn check_files(file: &raw::File, problems: &mut Problems) {
     let mut seen: Vec<&Located<String>> = Vec::new();
     for fleet in file.fleets.iter().flat_map(|fleets| &fleets.value) {
         let publish = process(fleet).and_then(|process| process.publish.as_ref());
-        let Some(publish) = publish.map(|publish| &publish.value) else {
-            continue;
-        };
-        let envoy = publish.envoy.as_ref().and_then(|it| it.value.file.as_ref());
-        let prometheus = (publish.prometheus.as_ref()).and_then(|it| it.value.file.as_ref());
-        for file in [envoy, prometheus].into_iter().flatten() {
+        for file in publish.into_iter().flat_map(|it| files(&it.value)) {
             let is_same = |other: &&&Located<String>| {
                 // `//` and `/./` are no other file.
                 let parts = |file: &'_ Located<String>| -> PathBuf {

@@ -30,7 +30,7 @@ fn read_all(fleets: &[String]) -> Result<Config, String> {
 fn process(config: &FleetConfig) -> &crate::config::ProcessSettings {
     match &config.target {
         Target::Process(process) => process,
-        other => panic!("{other:?}"),
+        other @ (Target::Advise | Target::Keda { .. }) => panic!("{other:?}"),
     }
 }
 

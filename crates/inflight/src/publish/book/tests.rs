@@ -101,7 +101,7 @@ fn a_replica_that_was_never_ready_is_never_told_of() {
     assert_eq!(listed(&book), []);
     book.on_event(at(2), &event(1, gone()));
     assert_eq!(book.version(), before);
-    assert!(!book.waits_for_proxies());
+    assert_eq!(book.waits_for_proxies(), None);
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn a_replica_may_end_once_every_proxy_twice_had_nothing_there_and_then_forgot_it
     assert_eq!(book.poll_drained(), None);
     book.on_reading(said(1, &[]));
     assert_eq!(book.poll_drained(), Some(ReplicaId(1)));
-    assert!(!book.waits_for_proxies());
+    assert_eq!(book.waits_for_proxies(), None);
 }
 
 #[test]
@@ -260,7 +260,31 @@ fn without_proxies_a_replica_is_told_of_until_it_is_gone() {
     assert_eq!(book.poll_timeout(), None);
     book.on_timeout(at(1_000));
     assert_eq!(listed(&book), [(1, Health::Draining)]);
-    assert!(!book.waits_for_proxies());
+    assert_eq!(book.waits_for_proxies(), None);
     book.on_event(at(1_000), &event(1, gone()));
     assert!(book.is_empty());
+}
+
+#[test]
+fn proxies_are_waited_for_anew_with_each_replica_and_not_for_a_list_that_is_not_written() {
+    let mut book = book(1, &[1, 2]);
+    assert_eq!(book.waits_for_proxies(), None);
+    book.on_event(at(0), &event(1, ReplicaChange::Draining));
+    let first = book.waits_for_proxies();
+    assert!(first.is_some());
+    book.on_reading(said(0, &[(1, 4, true), (2, 0, false)]));
+    assert_eq!(book.waits_for_proxies(), first);
+    book.on_event(at(1), &event(2, ReplicaChange::Draining));
+    assert_ne!(book.waits_for_proxies(), first);
+    for _ in 0..2 {
+        book.on_reading(said(0, &[(1, 0, true), (2, 0, true)]));
+    }
+    assert_eq!(listed(&book), []);
+    assert_eq!(
+        book.waits_for_proxies(),
+        None,
+        "no proxy can have read the list without them"
+    );
+    write(&mut book, at(2));
+    assert!(book.waits_for_proxies().is_some());
 }

@@ -9,7 +9,7 @@ use inflight_core::admission::CheckGate;
 use tokio::sync::watch;
 use tracing::info;
 
-use super::Told;
+use super::PartSettings;
 use crate::clock::Clock;
 use crate::config::FleetConfig;
 use crate::fleet::{Checks, Fleet};
@@ -38,17 +38,17 @@ impl BoundGate {
     /// # Errors
     /// The address cannot be listened on; names the line that says it.
     pub(super) fn bind(
-        told: &Told,
+        settings: &PartSettings,
         config: &FleetConfig,
         sockets: &mut Sockets,
     ) -> anyhow::Result<Option<Self>> {
-        let (Some(settings), Some(configured)) = (&told.ext_authz, &config.ext_authz) else {
+        let (Some(gate), Some(configured)) = (&settings.ext_authz, &config.ext_authz) else {
             return Ok(None);
         };
         let listen = configured.listen.value;
         let gate = match sockets.take_listener(SocketKind::Gate, &config.name, listen) {
-            Some(listener) => ExtAuthz::adopt(settings.clone(), listener),
-            None => ExtAuthz::bind(settings.clone()),
+            Some(listener) => ExtAuthz::adopt(gate.clone(), listener),
+            None => ExtAuthz::bind(gate.clone()),
         };
         let gate = gate.with_context(|| {
             let line = configured.listen.place.line;
@@ -81,9 +81,13 @@ impl BoundGate {
 }
 
 /// Builds what is asked, of what an earlier process of ours knew.
-pub(super) fn checks(told: &Told, past: Option<&PastFleet>, clock: Clock) -> Option<Checks> {
+pub(super) fn checks(
+    settings: &PartSettings,
+    past: Option<&PastFleet>,
+    clock: Clock,
+) -> Option<Checks> {
     let now = clock.now();
-    let mut gate = CheckGate::new(told.control.checks.clone()?, now);
+    let mut gate = CheckGate::new(settings.control.checks.clone()?, now);
     let past = past.and_then(|past| past.checks.as_ref());
     match past {
         Some(past) => gate.restore(now, past),

@@ -7,10 +7,12 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinError;
 use tracing::error;
 
-use super::Told;
+use super::PartSettings;
+use crate::config::EnvoyFile;
 use crate::control::TargetLink;
 use crate::endpoints::{self, HealthSettings};
 use crate::fleet::Fleet;
+use crate::ports::RoutedReading;
 use crate::publish;
 use crate::runtime::part::Part;
 use crate::sources::ClustersSource;
@@ -30,8 +32,15 @@ pub(super) struct RunningReplicas {
     endpoints: Option<Configured<endpoints::Settings>>,
     watch: Option<Configured<HealthSettings>>,
     publish: Option<Configured<publish::Settings>>,
-    /// Asks the Envoys that are told of the replicas.
-    envoys: Option<Part>,
+    envoys: Option<AskedEnvoys>,
+}
+
+/// Asks the Envoys that are told of the replicas.
+struct AskedEnvoys {
+    settings: EnvoyFile,
+    readings: mpsc::Sender<RoutedReading>,
+    in_haste: watch::Receiver<Option<u64>>,
+    part: Part,
 }
 
 /// A part whose settings can change while it runs.
@@ -45,26 +54,26 @@ impl RunningReplicas {
     /// to speak to.
     pub(super) fn start(
         fleet: &Arc<Fleet>,
-        told: &Told,
+        settings: &PartSettings,
         orphans: Vec<Orphan>,
         host: &ProcessHost,
     ) -> (Self, Option<TargetLink>) {
         let mut replicas = Self::default();
         let adopted = orphans.iter().map(|it| (it.index(), it.was_ready()));
         let adopted: BTreeMap<u32, bool> = adopted.collect();
-        let link = if let Some(process) = &told.process {
+        let link = if let Some(process) = &settings.process {
             let (target, link) =
                 start_process(process.clone(), orphans, host.clone(), fleet.name());
             replicas.target = Some(target);
             link
-        } else if let Some(settings) = &told.endpoints {
-            let (endpoints, link) = start_endpoints(settings.clone(), fleet);
+        } else if let Some(endpoints) = &settings.endpoints {
+            let (endpoints, link) = start_endpoints(endpoints.clone(), fleet);
             replicas.endpoints = Some(endpoints);
             link
         } else {
             return (replicas, None);
         };
-        let link = match &told.health {
+        let link = match &settings.health {
             Some(health) => {
                 let (watch, link) = start_watch(health.clone(), fleet, link);
                 replicas.watch = Some(watch);
@@ -72,7 +81,7 @@ impl RunningReplicas {
             }
             None => link,
         };
-        let Some(publish) = &told.publish else {
+        let Some(publish) = &settings.publish else {
             return (replicas, Some(link));
         };
         let link = replicas.start_publish(publish.clone(), fleet, adopted, link);
@@ -89,26 +98,18 @@ impl RunningReplicas {
         link: TargetLink,
     ) -> TargetLink {
         let (commands, commands_taken) = mpsc::channel(COMMANDS_WAITING);
-        let (told, events) = mpsc::channel(EVENTS_WAITING);
+        let (events_tx, events) = mpsc::channel(EVENTS_WAITING);
         let (read, readings) = mpsc::channel(READINGS_WAITING);
-        let (in_haste, haste_seen) = watch::channel(false);
+        let (in_haste, haste_seen) = watch::channel(None);
         if let Some(envoys) = settings.publish.envoy.clone() {
-            let source = ClustersSource {
-                fleet: fleet.name().to_owned(),
-                envoys,
-                readings: read,
-                in_haste: haste_seen,
-            };
-            let clock = fleet.clock();
-            // It ends with whoever takes its readings.
-            self.envoys = Some(Part::start("a source", |_| source.run(clock)));
+            self.envoys = Some(AskedEnvoys::start(fleet, envoys, read, haste_seen));
         }
         let (settings, settings_taken) = watch::channel(settings);
         let links = publish::Links {
             commands: commands_taken,
             to_target: link.commands,
             news: link.events,
-            events: told,
+            events: events_tx,
             readings,
             in_haste,
         };
@@ -121,21 +122,27 @@ impl RunningReplicas {
     }
 
     /// Puts other settings in force; the same are no change.
-    pub(super) fn configure(&self, told: &Told) {
-        fn tell<T: Clone + PartialEq>(part: Option<&Configured<T>>, told: Option<&T>) {
-            if let (Some(part), Some(told)) = (part, told) {
+    pub(super) async fn configure(&mut self, fleet: &Fleet, settings: &PartSettings) {
+        fn tell<T: Clone + PartialEq>(part: Option<&Configured<T>>, wanted: Option<&T>) {
+            if let (Some(part), Some(wanted)) = (part, wanted) {
                 part.settings.send_if_modified(|settings| {
-                    let is_other = settings != told;
-                    settings.clone_from(told);
+                    let is_other = settings != wanted;
+                    settings.clone_from(wanted);
                     is_other
                 });
             }
         }
-        tell(self.target.as_ref(), told.process.as_ref());
-        tell(self.publish.as_ref(), told.publish.as_ref());
+        tell(self.target.as_ref(), settings.process.as_ref());
+        tell(self.publish.as_ref(), settings.publish.as_ref());
+        if let Some(publish) = &settings.publish
+            && let Some(envoys) = &publish.publish.envoy
+            && let Some(asked) = self.envoys.take_if(|asked| asked.settings != *envoys)
+        {
+            self.envoys = Some(asked.asked_anew(fleet, envoys.clone()).await);
+        }
         // Who is checked comes after how.
-        tell(self.watch.as_ref(), told.health.as_ref());
-        tell(self.endpoints.as_ref(), told.endpoints.as_ref());
+        tell(self.watch.as_ref(), settings.health.as_ref());
+        tell(self.endpoints.as_ref(), settings.endpoints.as_ref());
     }
 
     pub(super) fn parts(&mut self) -> impl Iterator<Item = &mut Part> {
@@ -143,7 +150,8 @@ impl RunningReplicas {
         let endpoints = self.endpoints.as_mut().map(|it| &mut it.part);
         let watch = self.watch.as_mut().map(|it| &mut it.part);
         let publish = self.publish.as_mut().map(|it| &mut it.part);
-        [target, endpoints, watch, publish, self.envoys.as_mut()]
+        let envoys = self.envoys.as_mut().map(|it| &mut it.part);
+        [target, endpoints, watch, publish, envoys]
             .into_iter()
             .flatten()
     }
@@ -156,11 +164,49 @@ impl RunningReplicas {
         let endpoints = self.endpoints.map(|it| it.part);
         let watch = self.watch.map(|it| it.part);
         let publish = self.publish.map(|it| it.part);
-        let parts = [target, endpoints, watch, publish, self.envoys];
+        let envoys = self.envoys.map(|it| it.part);
+        let parts = [target, endpoints, watch, publish, envoys];
         for part in parts.into_iter().flatten() {
             result = result.and(part.ended().await);
         }
         result
+    }
+}
+
+impl AskedEnvoys {
+    fn start(
+        fleet: &Fleet,
+        settings: EnvoyFile,
+        readings: mpsc::Sender<RoutedReading>,
+        in_haste: watch::Receiver<Option<u64>>,
+    ) -> Self {
+        let source = ClustersSource {
+            fleet: fleet.name().to_owned(),
+            envoys: settings.clone(),
+            readings: readings.clone(),
+            in_haste: in_haste.clone(),
+        };
+        let clock = fleet.clock();
+        let part = Part::start("a source", |stop| async move {
+            tokio::select! {
+                Ok(()) = stop => {}
+                // It ends with whoever takes its readings.
+                () = source.run(clock) => {}
+            }
+        });
+        Self {
+            settings,
+            readings,
+            in_haste,
+            part,
+        }
+    }
+
+    async fn asked_anew(self, fleet: &Fleet, settings: EnvoyFile) -> Self {
+        if let Err(failure) = self.part.end().await {
+            error!(fleet = fleet.name(), %failure, "a former source failed");
+        }
+        Self::start(fleet, settings, self.readings, self.in_haste)
     }
 }
 

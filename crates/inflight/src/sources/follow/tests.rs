@@ -53,6 +53,13 @@ impl Reader for Faulty {
     }
 }
 
+fn serving(port: u16) -> Serving {
+    Serving {
+        address: ([127, 0, 0, 1], 1).into(),
+        ports: Arc::new(BTreeMap::from([("metrics".to_owned(), port)])),
+    }
+}
+
 type Faults = Follow<Faulty, fn(&str) -> (Faulty, String)>;
 
 fn follow(fleet: &Arc<Fleet>) -> Faults {
@@ -71,7 +78,7 @@ fn follow(fleet: &Arc<Fleet>) -> Faults {
     Follow::new(Arc::clone(fleet), asked, |path| (Faulty, path.to_owned()))
 }
 
-fn addresses(count: u8) -> Vec<SocketAddr> {
+fn addresses(count: u8) -> BTreeSet<SocketAddr> {
     let address = |last| SocketAddr::from(([127, 0, 0, last], 1));
     (1..=count).map(address).collect()
 }
@@ -97,18 +104,29 @@ async fn addresses_beyond_the_most_are_a_peer_that_is_never_read() {
 }
 
 #[tokio::test]
-async fn a_peer_whose_task_failed_is_asked_anew() {
-    let fleet = fleet();
-    let mut follow = follow(&fleet);
-    follow.on_resolved("name:1", "/", addresses(1));
-    let (before, task) = follow.resolved.values().next().cloned().unwrap();
-    while !task.is_finished() {
-        tokio::task::yield_now().await;
+async fn a_reader_that_panics_ends_whoever_asks_wherever_its_address_is_from() {
+    let page = |authority: &str| PageUrl {
+        authority: authority.to_owned(),
+        path: "/".to_owned(),
+    };
+    let pages = |listed: Vec<PageUrl>, dns, port: Option<&str>| PagesSettings {
+        listed,
+        dns,
+        port: port.map(str::to_owned),
+    };
+    for pages in [
+        pages(vec![page("127.0.0.1:1")], None, None),
+        pages(Vec::new(), Some(page("127.0.0.1:1")), None),
+        pages(Vec::new(), None, Some("metrics")),
+    ] {
+        let fleet = fleet();
+        fleet.published().unwrap().set_serving(vec![serving(7)]);
+        let mut follow = follow(&fleet);
+        follow.asked.pages = pages.clone();
+        let (_stop, stopped) = oneshot::channel();
+        let ended = tokio::spawn(follow.run(stopped)).await;
+        assert!(ended.unwrap_err().is_panic(), "{pages:?}");
     }
-    follow.on_resolved("name:1", "/", addresses(1));
-    let (after, _) = follow.resolved.values().next().cloned().unwrap();
-    assert_ne!(before, after);
-    assert_eq!(fleet.peers().unwrap().rows(fleet.clock().now()).len(), 1);
 }
 
 /// Answers every question, and counts them.
@@ -141,10 +159,6 @@ async fn a_replica_is_read_while_others_are_told_of_it_and_once_more_as_it_leave
     let source = Follow::new(Arc::clone(&fleet), asked, reader).run(stopped);
     let source = tokio::spawn(source);
 
-    let serving = |port: u16| Serving {
-        address: ([127, 0, 0, 1], 1).into(),
-        ports: Arc::new(BTreeMap::from([("metrics".to_owned(), port)])),
-    };
     let published = fleet.published().unwrap();
     let rows = || {
         let rows = fleet.peers().unwrap().rows(fleet.clock().now()).into_iter();
@@ -163,6 +177,19 @@ async fn a_replica_is_read_while_others_are_told_of_it_and_once_more_as_it_leave
     until(&["127.0.0.1:8", "127.0.0.1:7"], 4).await;
     published.set_serving(Vec::new());
     until(&[], 6).await;
+
+    // What an earlier process of ours started may lack the port.
+    let lacking = Serving {
+        ports: Arc::default(),
+        ..serving(7)
+    };
+    published.set_serving(vec![serving(7), lacking.clone()]);
+    let standing = "replicas without port metrics";
+    until(&[standing, "127.0.0.1:7"], 7).await;
+    published.set_serving(vec![lacking]);
+    until(&[standing], 8).await;
+    published.set_serving(Vec::new());
+    until(&[], 8).await;
     stop.send(()).unwrap();
     source.await.unwrap();
 }

@@ -325,6 +325,8 @@ async fn watch(
                 }
             },
             Some(order) = orders.recv() => {
+                // It is told to end, and what it answers from then on is not why.
+                asking = false;
                 // A shim that is gone shows when it is read.
                 writer.send(order.line(), &[]).await.ok();
                 if order == Order::Kill {

@@ -95,6 +95,8 @@ enum State {
 enum Cause {
     /// Nobody wants it.
     Unwanted,
+    /// Nobody wants it, and it has not answered us yet: it is not taken back.
+    Unasked,
     /// It was not ready in time. It stands in the way of its successor until it is gone, so that
     /// the successor gets the same index and the back-off that belongs to it.
     NeverReady,
@@ -134,7 +136,7 @@ impl State {
                 cause: Cause::NeverReady | Cause::Unhealthy { .. },
                 ..
             } | Self::Draining {
-                cause: Cause::Unhealthy { .. },
+                cause: Cause::NeverReady | Cause::Unhealthy { .. },
                 ..
             }
         )
@@ -244,6 +246,10 @@ impl Table {
         let (since, took) = match replica.state {
             State::Starting { launched_at } => (now, Some(now.since(launched_at))),
             State::Adopted { ready_since, .. } => (ready_since, None),
+            State::Draining { ref mut cause, .. } if *cause == Cause::Unasked => {
+                *cause = Cause::Unwanted;
+                return;
+            }
             State::Waiting { .. }
             | State::Ready { .. }
             | State::Draining { .. }
@@ -255,16 +261,10 @@ impl Table {
 
     /// Drains and stops a replica that was unhealthy for too long; its successor follows.
     pub(super) fn on_replace(&mut self, now: Timestamp, id: ReplicaId) {
-        let Some(replica) = self.replicas.get_mut(&id) else {
-            return;
-        };
-        if let State::Ready { since } = replica.state {
-            replica.state = State::Draining {
-                ready_since: since,
-                stop_at: now + self.limits.drain_timeout,
-                cause: Cause::Unhealthy { ready_since: since },
-            };
-            self.tell(id, ReplicaChange::Draining);
+        if let Some(replica) = self.replicas.get(&id)
+            && let State::Ready { since } = replica.state
+        {
+            self.drain(now, id, since, Cause::Unhealthy { ready_since: since });
         }
     }
 
@@ -277,7 +277,7 @@ impl Table {
         let index = replica.index;
         let (why, unexpected, ready_for) = match replica.state {
             State::Stopping {
-                cause: Cause::Unwanted,
+                cause: Cause::Unwanted | Cause::Unasked,
                 ..
             } => (format!("stopped as asked: {how}"), false, None),
             State::Stopping {
@@ -332,8 +332,10 @@ impl Table {
             };
             match &mut replica.state {
                 State::Waiting { .. } => self.launch(now, id),
-                State::Starting { .. } | State::Adopted { .. } => {
-                    self.terminate(now, id, Cause::NeverReady);
+                State::Starting { .. } => self.terminate(now, id, Cause::NeverReady),
+                // Others may have sent it requests since before our time.
+                &mut State::Adopted { ready_since, .. } => {
+                    self.drain(now, id, ready_since, Cause::NeverReady);
                 }
                 State::Draining { cause, .. } => {
                     let cause = *cause;
@@ -506,21 +508,29 @@ impl Table {
         });
     }
 
-    /// Lets a live replica go: one that is ready drains, any other is stopped.
+    /// Lets a live replica go: one that may have requests drains, any other is stopped.
     fn dismiss(&mut self, now: Timestamp, id: ReplicaId) {
-        let Some(replica) = self.replicas.get_mut(&id) else {
+        let Some(replica) = self.replicas.get(&id) else {
             return;
         };
-        if let State::Ready { since } = replica.state {
-            let stop_at = now + self.limits.drain_timeout;
+        match replica.state {
+            State::Ready { since } => self.drain(now, id, since, Cause::Unwanted),
+            State::Adopted { ready_since, .. } => self.drain(now, id, ready_since, Cause::Unasked),
+            State::Waiting { .. }
+            | State::Starting { .. }
+            | State::Draining { .. }
+            | State::Stopping { .. } => self.stop(now, id),
+        }
+    }
+
+    fn drain(&mut self, now: Timestamp, id: ReplicaId, ready_since: Timestamp, cause: Cause) {
+        if let Some(replica) = self.replicas.get_mut(&id) {
             replica.state = State::Draining {
-                ready_since: since,
-                stop_at,
-                cause: Cause::Unwanted,
+                ready_since,
+                stop_at: now + self.limits.drain_timeout,
+                cause,
             };
             self.tell(id, ReplicaChange::Draining);
-        } else {
-            self.stop(now, id);
         }
     }
 

@@ -111,12 +111,22 @@ impl Instance {
 
     /// Starts with its admin API at an address.
     pub(super) fn start_at(admin: &str, fleets: &[String]) -> Self {
+        Self::start_with(admin, fleets, &[])
+    }
+
+    /// Starts in place of one that runs with the same `state.dir`.
+    pub(super) fn take_over(fleets: &[String]) -> Self {
+        Self::start_with("127.0.0.1:0", fleets, &["--take-over"])
+    }
+
+    fn start_with(admin: &str, fleets: &[String], arguments: &[&str]) -> Self {
         let scratch = Scratch::new();
         let text = with_journal(&configuration_at(admin, fleets), &scratch);
         let file = scratch.file("inflight.yaml", &text);
         let log = fs::File::create(scratch.path("log")).unwrap();
         let process = Command::new(INFLIGHT)
             .args(["run", "-c", &file, "--log-format", "json"])
+            .args(arguments)
             .env("INFLIGHT_TEST_SCRATCH", scratch.path(""))
             .stdin(Stdio::null())
             .stdout(Stdio::null())

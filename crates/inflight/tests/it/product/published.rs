@@ -6,6 +6,7 @@ use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
@@ -260,8 +261,13 @@ impl Drop for Scene {
 #[test]
 fn b60_the_replica_with_least_in_flight_goes_and_is_ended_once_envoy_has_nothing_there() {
     let scene = Scene::start(2, "");
-    let targets: Value = serde_json::from_slice(&fs::read(&scene.targets).unwrap()).unwrap();
-    assert_eq!(targets.as_array().unwrap().len(), 2, "{targets}");
+    let targets = || -> Value {
+        let text = fs::read(&scene.targets).unwrap();
+        serde_json::from_slice(&text).unwrap()
+    };
+    let count = || targets().as_array().unwrap().len();
+    wait_until(|| count() == 2, "both are to be scraped");
+    let targets = targets();
     assert_eq!(
         targets[0]["labels"],
         json!({"fleet": "told", "replica": "0"})
@@ -333,7 +339,8 @@ fn a_replica_that_crashes_is_out_of_the_file_and_another_takes_its_place() {
         !listed.contains_key(&before[0])
     });
     scene.are_healthy(1);
-    assert_eq!(scene.instance.fleet("told")["crashes"], 1);
+    let crashes = || scene.instance.fleet("told")["crashes"].clone();
+    wait_until(|| crashes() == 1, "it is counted");
 }
 
 #[test]
@@ -377,6 +384,31 @@ fn a_file_that_cannot_be_written_is_told_and_written_as_soon_as_it_can_be() {
 }
 
 #[test]
+fn how_often_envoys_are_asked_what_they_have_changes_at_a_reload() {
+    let scene = Scene::start(1, "");
+    let text = configuration(&[fleet(&scene.envoy, &scene.scratch, "")]);
+    let changes = || {
+        scene
+            .instance
+            .said()
+            .matches("configuration changed")
+            .count()
+    };
+    scene
+        .instance
+        .rewrite(&text.replace("every: 100ms", "every: 10s"));
+    scene.instance.signal(Signal::HUP);
+    wait_until(|| changes() == 1, "it is in force");
+    let asked = || *locked(&scene.envoy.played.answered);
+    let before = asked();
+    thread::sleep(Duration::from_secs(1));
+    assert!(asked() <= before + 2, "asked anew, and then not for long");
+    scene.instance.rewrite(&text);
+    scene.instance.signal(Signal::HUP);
+    scene.envoy.is_asked();
+}
+
+#[test]
 fn what_cannot_be_written_at_our_start_refuses_it() {
     let (envoy, scratch) = (Envoy::start(), Scratch::new());
     let text = fleet(&envoy, &scratch, "").replace("endpoints.json", "none/endpoints.json");
@@ -409,6 +441,57 @@ fn a_file_is_the_same_as_long_as_its_fleet_runs_and_is_written_for_no_other() {
     scene.are_healthy(1);
 }
 
+#[test]
+fn a_change_that_is_refused_leaves_no_file_of_endpoints_behind() {
+    let scene = Scene::start(1, "");
+    // Its other file is the running fleet's.
+    let text = configuration(&[fleet(&scene.envoy, &scene.scratch, "")])
+        .replace("name: told", "name: other")
+        .replace("endpoints.json", "fresh.json");
+    scene.instance.rewrite(&text);
+    scene.instance.signal(Signal::HUP);
+    let why = "is written for a fleet that is removed";
+    wait_until(|| scene.instance.said().contains(why), why);
+    assert!(!PathBuf::from(scene.scratch.path("fresh.json")).exists());
+}
+
+#[test]
+fn nobody_takes_over_replicas_that_end_with_us_while_envoy_sends_them_requests() {
+    let (envoy, scratch) = (Envoy::start(), Scratch::new());
+    let file = PathBuf::from(scratch.path("endpoints.json"));
+    locked(&envoy.played.file).clone_from(&file);
+    let state = format!("state: {{ dir: {:?} }}\n", scratch.path("state"));
+    let ends = fleet(&envoy, &scratch, "") + &state;
+    let scene = Scene {
+        instance: Instance::start(std::slice::from_ref(&ends)),
+        envoy,
+        file,
+        targets: PathBuf::from(scratch.path("targets.json")),
+        scratch,
+    };
+    scene.are_healthy(1);
+    let ports = scene.ports();
+    scene.envoy.has(ports[0], 1);
+    // Whatever the successor would do with its own.
+    let keeps = fleet(&scene.envoy, &scene.scratch, "on_exit: keep") + &state;
+    for successor in [ends, keeps] {
+        let text = configuration(&[successor]);
+        let file = scene.scratch.file("successor.yaml", &text);
+        let output = Command::new("timeout")
+            .args(["30", INFLIGHT, "run", "-c", &file, "--take-over"])
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("use `on_exit: keep`"), "{said}");
+        scene.are_healthy(1);
+        assert_eq!(scene.ports(), ports);
+    }
+    // It still decides, and writes.
+    scene.resize(2);
+    scene.are_healthy(2);
+}
+
 /// Replicas that stay when we end; nobody is left of them soon after the test.
 fn kept(envoy: &Envoy, scratch: &Scratch) -> String {
     let fleet = fleet(envoy, scratch, "on_exit: keep\n        orphan_grace: 5s");
@@ -416,45 +499,57 @@ fn kept(envoy: &Envoy, scratch: &Scratch) -> String {
 }
 
 #[test]
-fn replicas_that_are_kept_stay_in_the_file_without_an_empty_moment() {
+fn replicas_that_are_kept_stay_in_the_file_over_a_restart_without_an_empty_moment() {
+    passes_on(|first, fleet| {
+        assert_eq!(first.terminate(), Some(0), "{}", first.said());
+        Instance::start(fleet)
+    });
+}
+
+#[test]
+fn a_successor_that_takes_over_goes_on_with_the_file_without_an_empty_moment() {
+    passes_on(|first, fleet| {
+        let second = Instance::take_over(fleet);
+        assert_eq!(first.ended(), Some(0), "{}", first.said());
+        second
+    });
+}
+
+/// Lets another process of ours go on, and holds that the file says the same all the time.
+fn passes_on(pass_on: impl FnOnce(&mut Instance, &[String]) -> Instance) {
     let (envoy, scratch) = (Envoy::start(), Scratch::new());
     let file = PathBuf::from(scratch.path("endpoints.json"));
     locked(&envoy.played.file).clone_from(&file);
-    let first = Instance::start(&[kept(&envoy, &scratch)]);
+    let fleet = [kept(&envoy, &scratch)];
     let mut scene = Scene {
-        envoy: envoy.clone(),
+        instance: Instance::start(&fleet),
+        envoy,
         file: file.clone(),
         targets: PathBuf::from(scratch.path("targets.json")),
-        instance: first,
-        scratch: Scratch::new(),
+        scratch,
     };
     scene.resize(3);
     scene.are_healthy(3);
     let ports = scene.ports();
-    let (is_over, seen) = (Arc::new(AtomicBool::new(false)), ports.clone());
-    let watcher = {
-        let is_over = Arc::clone(&is_over);
-        thread::spawn(move || {
-            while !is_over.load(Ordering::SeqCst) {
-                let listed = listed(&file);
-                assert_eq!(listed.keys().copied().collect::<Vec<_>>(), seen);
-                assert!(listed.values().all(|it| it == "HEALTHY"), "{listed:?}");
-                thread::sleep(Duration::from_millis(1));
-            }
-        })
-    };
-    assert_eq!(
-        scene.instance.terminate(),
-        Some(0),
-        "{}",
-        scene.instance.said()
-    );
-    let second = Instance::start(&[kept(&envoy, &scratch)]);
+    let is_over = Arc::new(AtomicBool::new(false));
+    let (is_seen, seen) = (Arc::clone(&is_over), ports.clone());
+    let watcher = thread::spawn(move || {
+        while !is_seen.load(Ordering::SeqCst) {
+            let listed = listed(&file);
+            assert_eq!(listed.keys().copied().collect::<Vec<_>>(), seen);
+            assert!(listed.values().all(|it| it == "HEALTHY"), "{listed:?}");
+            thread::sleep(Duration::from_millis(1));
+        }
+    });
+    let second = pass_on(&mut scene.instance, &fleet);
     let ready = || second.fleet("told")["replicas"]["ready"] == 3;
     wait_until(ready, "the successor has them");
     is_over.store(true, Ordering::SeqCst);
     watcher.join().unwrap();
-    // It is the successor's: one that dies leaves.
-    let id = |said: &str| said.matches("\"message\":\"replica adopted\"").count();
-    assert_eq!(id(&second.said()), 3, "{}", second.said());
+    // It is the successor's from here on: a replica that dies is out of it.
+    scene.instance.kill_a_server();
+    scene.wait("one is out of it", |listed| {
+        ports.iter().any(|port| !listed.contains_key(port))
+    });
+    wait_until(|| second.fleet("told")["crashes"] == 1, "it is counted");
 }

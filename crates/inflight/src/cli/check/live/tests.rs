@@ -47,7 +47,7 @@ fn fleet(sources: &Value, decision: &Value) -> wire::Fleet {
         "replicas": { "desired": 3, "ready": 2, "starting": 0, "draining": 0, "unhealthy": 0, "min": 1, "max": 9 },
         "load": { "in_flight": unknown, "executing": unknown, "queued": unknown, "arrivals_per_second": unknown,
                   "service_seconds": unknown, "inflation": unknown, "age_seconds": unknown, "models": [] },
-        "hold": unknown, "admission": unknown, "crashes": 0, "start_delay_seconds": unknown, "unwritten": {},
+        "hold": unknown, "admission": unknown, "crashes": 0, "last_crash": unknown, "start_delay_seconds": unknown, "unwritten": {},
     });
     serde_json::from_value(fleet).unwrap()
 }

@@ -522,13 +522,47 @@ fn an_adopted_replica_keeps_its_place_is_asked_first_and_counts_as_there() {
 }
 
 #[test]
-fn an_adopted_replica_that_does_not_answer_is_replaced() {
+fn an_adopted_replica_that_does_not_answer_drains_and_is_replaced() {
     let mut table = Table::new(LIMITS);
     table.adopt(at(100), id(0), 0, Stage::Ready, Duration::from_secs(99));
     size(&mut table, 100, 1, &[]);
     actions(&mut table);
     table.on_timeout(at(200));
+    assert_eq!(
+        actions(&mut table),
+        ["0@0 draining"],
+        "whoever sends it requests past us has not heard that it does not answer"
+    );
+    table.on_ready(at(201), id(0));
+    size(&mut table, 202, 1, &[]);
+    assert_eq!(actions(&mut table), [""; 0], "it is not taken back");
+    table.on_drained(at(203), id(0));
     assert_eq!(actions(&mut table), ["0 terminate"]);
+    assert!(table.on_exited(at(204), id(0), "killed by signal 9"));
+    assert_eq!(actions(&mut table), ["0@0 crashed", "1@0 starting"]);
+}
+
+#[test]
+fn an_adopted_replica_that_is_not_wanted_drains_and_is_taken_back_only_once_it_answered() {
+    let mut table = Table::new(LIMITS);
+    for number in 0..2 {
+        let index = u32::try_from(number).unwrap();
+        let age = Duration::from_secs(99);
+        table.adopt(at(100), id(number), index, Stage::Ready, age);
+    }
+    actions(&mut table);
+    size(&mut table, 100, 0, &[]);
+    assert_eq!(actions(&mut table), ["1@1 draining", "0@0 draining"]);
+    table.on_ready(at(101), id(1));
+    assert_eq!(actions(&mut table), [""; 0]);
+    size(&mut table, 102, 2, &[]);
+    assert_eq!(
+        actions(&mut table),
+        ["1@1 ready again", "2@2 starting", "2@2 launch"]
+    );
+    table.on_drained(at(103), id(0));
+    table.on_exited(at(104), id(0), "exited with code 0");
+    assert_eq!(actions(&mut table), ["0 terminate", "0@0 gone"]);
 }
 
 #[test]

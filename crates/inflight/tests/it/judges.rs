@@ -1,26 +1,35 @@
-//! Prometheus' own tool as the judge of what we print for it.
+//! Other systems' own tools as the judges of what we print for them: Prometheus' and Envoy.
 //!
-//! It is found where the real components are installed, or on the path. Without it these tests fail,
-//! unless `INFLIGHT_WITHOUT` names `prometheus`.
+//! They are found where the real components are installed, or on the path. Without one its tests fail,
+//! unless `INFLIGHT_WITHOUT` names the component.
 
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Returns the tool; `None` where whoever runs the tests said that they go without.
+/// Returns Prometheus' tool; `None` where whoever runs the tests said that they go without.
 pub(crate) fn promtool() -> Option<PathBuf> {
+    installed("promtool", "prometheus")
+}
+
+/// Returns Envoy; `None` where whoever runs the tests said that they go without.
+pub(crate) fn envoy() -> Option<PathBuf> {
+    installed("envoy", "envoy")
+}
+
+fn installed(tool: &str, component: &str) -> Option<PathBuf> {
     let installed = env::var_os("INFLIGHT_REAL").map(PathBuf::from);
     let built = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../real");
     let folders = installed.into_iter().chain([built]);
     let on_path = env::split_paths(&env::var_os("PATH").unwrap_or_default()).collect::<Vec<_>>();
     let found = (folders.map(|folder| folder.join("bin")).chain(on_path))
-        .map(|folder| folder.join("promtool"))
+        .map(|folder| folder.join(tool))
         .find(|tool| tool.is_file());
     let without = env::var("INFLIGHT_WITHOUT").unwrap_or_default();
-    let is_done_without = without.split(',').any(|name| name == "prometheus");
+    let is_done_without = without.split(',').any(|name| name == component);
     assert!(
         found.is_some() || is_done_without,
-        "promtool is not there: run bench/real/install.sh, or say INFLIGHT_WITHOUT=prometheus"
+        "{tool} is not there: run bench/real/install.sh, or say INFLIGHT_WITHOUT={component}"
     );
     found
 }

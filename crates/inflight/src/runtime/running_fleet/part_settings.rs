@@ -1,6 +1,6 @@
-//! What the parts of one fleet are told, from its settings.
+//! The settings of each part of one fleet, from those of the fleet.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::config::{FleetConfig, PrometheusSettings, Target};
 use crate::endpoints::{self, HealthSettings};
@@ -14,9 +14,9 @@ use crate::runtime::wiring;
 use crate::sources::{MeasuredConfig, PeersConfig};
 use crate::targets::process::ProcessConfig;
 
-/// What the parts of a fleet were told.
+/// The settings of a fleet's parts.
 #[derive(Clone)]
-pub(super) struct Told {
+pub(super) struct PartSettings {
     pub(super) rows: ModelRows,
     pub(super) control: FleetSettings,
     /// `None` where the load is measured elsewhere only.
@@ -38,7 +38,7 @@ pub(super) struct Told {
     pub(super) health: Option<HealthSettings>,
 }
 
-impl Told {
+impl PartSettings {
     pub(super) fn new(config: &FleetConfig, rows: &ModelRows) -> anyhow::Result<Self> {
         let rows = rows.with(&config.models)?;
         Ok(Self {
@@ -69,10 +69,9 @@ impl Told {
 
     /// The files that tell others of the replicas.
     pub(super) fn files(&self) -> Vec<PathBuf> {
-        let publish = self.publish.as_ref().map(|settings| &settings.publish);
-        let envoy = publish.and_then(|it| Some(it.envoy.as_ref()?.file.clone()));
-        let prometheus = publish.and_then(|it| Some(it.prometheus.as_ref()?.file.clone()));
-        envoy.into_iter().chain(prometheus).collect()
+        let publish = self.publish.iter();
+        let files = publish.flat_map(|settings| settings.publish.files());
+        files.map(Path::to_owned).collect()
     }
 
     /// Whether others are asked about the load than before, or otherwise.
@@ -82,8 +81,8 @@ impl Told {
 
     /// Whether sessions are known in another way than before.
     pub(super) fn forgets_sessions(&self, before: &Self) -> bool {
-        let of_gateway = |told: &Self| told.gateway.as_ref().map(|it| it.session.clone());
-        let of_gate = |told: &Self| told.ext_authz.as_ref().map(|it| it.session.clone());
+        let of_gateway = |settings: &Self| settings.gateway.as_ref().map(|it| it.session.clone());
+        let of_gate = |settings: &Self| settings.ext_authz.as_ref().map(|it| it.session.clone());
         of_gateway(self) != of_gateway(before) || of_gate(self) != of_gate(before)
     }
 
