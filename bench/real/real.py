@@ -9,6 +9,7 @@ import pathlib
 import re
 import signal
 import string
+import struct
 import subprocess
 import sys
 import tempfile
@@ -275,12 +276,12 @@ def ask_about(fleets, *command):
     return done
 
 
-def infer_request(model):
+def infer_request(model, number=1.0):
     """An `inference.ModelInferRequest` with one number, as it goes over the wire."""
     def field(number, content):
         return bytes([number << 3 | 2, len(content)]) + content
     tensor = field(1, b"X") + field(2, b"FP32") + field(3, b"\x01")
-    return field(1, model.encode()) + field(5, tensor) + field(7, b"\x00\x00\x80\x3f")
+    return field(1, model.encode()) + field(5, tensor) + field(7, struct.pack("<f", number))
 
 
 class Clients:

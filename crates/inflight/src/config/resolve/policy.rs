@@ -78,7 +78,12 @@ pub(super) fn resolve_policy(
     };
     report_strays(raw, name, problems);
     if let Some(policy) = &raw.policy {
-        check_source(policy, is_counted, query, problems);
+        check_source(
+            policy,
+            is_counted || tells_turnover(source),
+            query,
+            problems,
+        );
     }
     policy
 }
@@ -113,10 +118,19 @@ fn report_strays(raw: &raw::Scaling, name: &str, problems: &mut Problems) {
     }
 }
 
+/// Whether a proxy counts what arrives, and the servers behind it what completes and how long it took.
+fn tells_turnover(source: &raw::Source) -> bool {
+    let backend = source
+        .envoy
+        .as_ref()
+        .and_then(|envoy| envoy.value.backend.as_ref());
+    backend.is_some_and(|backend| backend.value.triton.is_some())
+}
+
 /// Reports a policy that the source has no numbers for.
 fn check_source(
     policy: &Located<OneOf<raw::Rule>>,
-    is_counted: bool,
+    tells_turnover: bool,
     query: Option<&Located<String>>,
     problems: &mut Problems,
 ) {
@@ -129,10 +143,9 @@ fn check_source(
             "`prometheus.query` gives one number, which only `metric` takes",
             "`metric`, or the terms `in_flight`, `executing` and `replicas` instead of `query`",
         ),
-        (raw::Rule::Staffing, None) if !is_counted => (
-            "`staffing` needs arrivals and what is executed counted exactly, which this source \
-             cannot do",
-            "`occupancy` or `concurrency`, or source `gateway` or `inflight`",
+        (raw::Rule::Staffing, None) if !tells_turnover => (
+            "`staffing` needs arrivals and completions counted, which this source cannot do",
+            "`occupancy` or `concurrency`, or source `gateway`, `inflight`, or `envoy` before `triton`",
         ),
         _ => return,
     };

@@ -52,6 +52,19 @@ fn answers_that_are_averages_are_not_averaged_again() {
 }
 
 #[test]
+fn staffing_takes_what_a_proxy_counts_before_servers_that_count_what_completes() {
+    let chosen = "    scaling: { policy: staffing }\n    slots: 1\n";
+    let policy = only(&elsewhere(ENVOY, chosen)).scaling.policy;
+    assert!(
+        matches!(policy, PolicySettings::Staffing { .. }),
+        "{policy:?}"
+    );
+    let vllm = ENVOY.replace("triton", "vllm");
+    let refused = judge(&elsewhere(&vllm, chosen)).unwrap_err().to_string();
+    assert!(refused.contains("arrivals and completions"), "{refused}");
+}
+
+#[test]
 fn one_number_of_your_own_goes_with_policy_metric_alone() {
     let value = "    scaling: { target: 50, kind: value }\n";
     let refused = judge(&elsewhere(QUERY, value)).unwrap_err().to_string();
