@@ -27,4 +27,11 @@ impl ConfigFile {
     pub fn load(&self) -> Result<Config, ConfigError> {
         Config::load(&self.path, &Surroundings::of_this_process())
     }
+
+    /// Reads and judges the file, which another machine may be for.
+    ///
+    /// *Errors*: the file cannot be read, or anything in it is wrong; both end with exit code 2.
+    pub fn load_elsewhere(&self) -> Result<Config, ConfigError> {
+        Config::load(&self.path, &Surroundings::Elsewhere)
+    }
 }

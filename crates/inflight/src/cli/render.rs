@@ -118,7 +118,7 @@ enum Asker {
 
 impl Which {
     fn load(&self) -> Result<Config> {
-        let mut config = self.config.load()?;
+        let mut config = self.config.load_elsewhere()?;
         if let Some(name) = &self.fleet {
             let all: Vec<String> = config.fleets.iter().map(|one| one.name.clone()).collect();
             config.fleets.retain(|fleet| fleet.name == *name);

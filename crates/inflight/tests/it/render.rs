@@ -334,3 +334,16 @@ fn results_go_to_one_stream_warnings_to_the_other_and_what_is_wrong_ends_with_2(
         assert!(said.contains(why), "{said}");
     }
 }
+
+#[test]
+fn what_is_rendered_may_be_for_a_machine_with_other_programs_and_folders() {
+    let folder = Folder::new("render-elsewhere");
+    let fleet = "version: 1\nfleets:\n- name: f\n  replicas: { max: 2 }\n  source: { envoy: { admin: \
+                 ['http://127.0.0.1:9901'], cluster: c, backend: { triton: { port: m } } } }\n  \
+                 target: { process: { command: [no-such-program, '{port}', '{port.m}'], ports: [m], \
+                 publish: { envoy: { file: /no-such-folder/f.json } } } }\n";
+    fs::write(folder.0.join("other.yaml"), fleet).unwrap();
+    let (code, text, said) = rendered(&folder, &["envoy", "-c", "other.yaml"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(text.contains("/no-such-folder/f.json"), "{text}");
+}
