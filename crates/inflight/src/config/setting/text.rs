@@ -90,13 +90,15 @@ pub(in crate::config) const FILE: Form = Form {
 
 /// A file that another system reads and that is replaced as a whole.
 pub(in crate::config) const JSON_FILE: Form = Form {
-    called: "an absolute path of a file whose name ends in `.json`",
+    called: "an absolute path, without `..`, of a file whose name ends in `.json`",
     fits: |text| {
         let stem = text
             .rsplit('/')
             .next()
             .and_then(|name| name.strip_suffix(".json"));
-        text.starts_with('/') && !text.contains('\0') && stem.is_some_and(|stem| !stem.is_empty())
+        // One file has one name, so that two fleets never write the same.
+        let is_plain = text.starts_with('/') && !text.split('/').any(|part| part == "..");
+        is_plain && !text.contains('\0') && stem.is_some_and(|stem| !stem.is_empty())
     },
 };
 

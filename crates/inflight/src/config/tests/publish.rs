@@ -72,6 +72,7 @@ fn what_does_not_go_together_is_refused_with_what_would() {
             "command: [server, '{port}'], publish: { envoy: { file: /run/e.json } }".to_owned(),
         ),
         (ENVOY, with("envoy: { file: e.json }")),
+        (ENVOY, with("envoy: { file: /run/../run/e.json }")),
         (ENVOY, with("envoy: { file: /run/e.yaml }")),
         (ENVOY, with("envoy: { file: /run/.json }")),
         (
