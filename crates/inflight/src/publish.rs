@@ -8,7 +8,7 @@
 mod book;
 mod files;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,6 +31,9 @@ const WAITING: usize = 1_024;
 
 /// How long after a file could not be written it is tried again.
 const WRITE_AGAIN: Duration = Duration::from_secs(1);
+
+/// How often a file is looked at that was written: somebody else may remove or change it.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// How long past the drain time-out the end of all replicas may take, that files cannot be written
 /// included.
@@ -103,6 +106,7 @@ pub async fn serve(
         outputs: contents(&first.publish, fleet.name(), &[])
             .map(|(file, _)| (file, Output::default()))
             .collect(),
+        deaf: BTreeSet::new(),
         served: None,
         settings: first,
         fleet,
@@ -123,6 +127,8 @@ struct Publisher {
     /// By the file that is written.
     outputs: BTreeMap<PathBuf, Output>,
     writing: JoinSet<Written>,
+    /// The Envoys that do not follow their file, by their place.
+    deaf: BTreeSet<usize>,
     /// The version of the list by which our own source knows the replicas.
     served: Option<u64>,
     /// News that waits for the control loop.
@@ -142,11 +148,12 @@ struct Output {
     /// The version of the list that is there.
     written: Option<u64>,
     is_writing: bool,
-    /// When to try again.
+    /// When to try again what failed, or to look whether it is still there.
     again_at: Option<Timestamp>,
 }
 
-type Written = (PathBuf, u64, io::Result<()>);
+/// The file, the version of the list, and whether something else was found where that was before.
+type Written = (PathBuf, u64, io::Result<bool>);
 
 impl Publisher {
     async fn run(mut self, mut settings: watch::Receiver<Settings>, links: Links) {
@@ -176,7 +183,7 @@ impl Publisher {
                 biased;
                 event = news.recv(), if has_news && self.outbox.len() < WAITING => match event {
                     Some(event) => {
-                        self.book.on_event(clock.now(), &event);
+                        self.book.on_event(&event);
                         self.outbox.push_back(event);
                     }
                     None => has_news = false,
@@ -232,6 +239,7 @@ impl Publisher {
                 // The other may have written.
                 for output in self.outputs.values_mut() {
                     output.written = None;
+                    output.again_at = None;
                 }
                 self.inbox.push_back(command);
             }
@@ -268,8 +276,31 @@ impl Publisher {
             return;
         }
         self.book.on_reading(reading);
+        self.tell_of_the_deaf();
         if let Some(published) = self.fleet.published() {
             published.set_in_flight(self.book.in_flight());
+        }
+    }
+
+    /// Says which Envoys do not follow the file: nothing that is told there reaches them.
+    fn tell_of_the_deaf(&mut self) {
+        let deaf = self.book.deaf(self.fleet.clock().now());
+        let before = std::mem::replace(&mut self.deaf, deaf);
+        let Some(file) = &self.settings.publish.envoy else {
+            return;
+        };
+        let fleet = self.fleet.name();
+        let named = |proxy: &usize| file.admin.get(*proxy).map(|page| page.authority.as_str());
+        for envoy in self.deaf.difference(&before).filter_map(named) {
+            warn!(
+                fleet,
+                envoy,
+                file = %file.file.display(),
+                "an Envoy knows other endpoints than its file has: it does not follow the file"
+            );
+        }
+        for envoy in before.difference(&self.deaf).filter_map(named) {
+            info!(fleet, envoy, "this Envoy follows its file");
         }
     }
 
@@ -331,9 +362,15 @@ impl Publisher {
             };
             output.is_writing = true;
             output.again_at = None;
+            let was_written = output.written == Some(version);
             // A disk that hangs holds up nobody else.
             self.writing.spawn_blocking(move || {
-                let written = files::replace(&file, value.to_string().as_bytes());
+                let content = value.to_string();
+                let written = if was_written {
+                    files::restore(&file, content.as_bytes())
+                } else {
+                    files::replace(&file, content.as_bytes()).map(|()| false)
+                };
                 (file, version, written)
             });
         }
@@ -369,12 +406,22 @@ impl Publisher {
             return;
         };
         output.is_writing = false;
-        output.again_at = result.is_err().then(|| now + WRITE_AGAIN);
-        if result.is_ok() {
-            output.written = Some(version);
-            if is_envoys {
-                self.book.on_written(now, version);
-            }
+        let pause = if result.is_ok() {
+            LOOK_EVERY
+        } else {
+            WRITE_AGAIN
+        };
+        output.again_at = Some(now + pause);
+        output.written = result.is_ok().then_some(version);
+        if result.is_ok() && is_envoys {
+            self.book.on_written(now, version);
+        }
+        if let Ok(true) = result {
+            warn!(
+                fleet = self.fleet.name(),
+                file = %file.display(),
+                "somebody else removed or changed a file that others read: it is written again"
+            );
         }
         self.note(&file, result.err());
     }
@@ -409,15 +456,21 @@ impl Publisher {
         self.writing.is_empty()
             && (self.is_handed_over
                 || (self.outputs.values())
-                    .all(|output| output.again_at.is_some() || output.written == wanted))
+                    .all(|output| output.is_failing() || output.written == wanted))
     }
 }
 
 impl Output {
-    /// Whether the file is to be written, and can be.
+    /// Whether the file is to be written or looked at, and can be.
     fn is_due(&self, now: Timestamp, version: u64) -> bool {
-        let may_try = self.again_at.is_none_or(|at| at <= now);
-        self.written != Some(version) && !self.is_writing && may_try
+        let is_old = self.written.is_some_and(|written| written != version);
+        let is_time = self.again_at.is_none_or(|at| at <= now);
+        !self.is_writing && (is_old || is_time)
+    }
+
+    /// Whether it could not be written when that was tried last.
+    const fn is_failing(&self) -> bool {
+        self.written.is_none() && self.again_at.is_some()
     }
 }
 

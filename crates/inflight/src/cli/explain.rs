@@ -149,6 +149,9 @@ fn render(fleet: &wire::Fleet, decisions: &[wire::Decision]) -> String {
     if let Some(crash) = &fleet.last_crash {
         out += &format!("{}\n", crashed(crash));
     }
+    for (file, why) in &fleet.unwritten {
+        out += &format!("{file} cannot be written: {why}\n");
+    }
     let Some((last, before)) = decisions.split_first() else {
         return out + "\nno decision was made\n";
     };

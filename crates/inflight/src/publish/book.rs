@@ -6,7 +6,7 @@
 //! of no more, until every proxy has forgotten it; then it may be ended. What a proxy does not say
 //! is unknown, and waited for as long as a drain may take.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -21,6 +21,9 @@ const EMPTY_READINGS: u8 = 2;
 /// How long a proxy may take to forget an endpoint that it is told of no more. One keeps it as long
 /// as its own checks pass, if it was not configured otherwise.
 const FORGOTTEN_WITHIN: Duration = Duration::from_secs(1);
+
+/// How long a proxy may take to follow a list that is written, before that is worth a warning.
+const FOLLOWED_WITHIN: Duration = Duration::from_secs(10);
 
 /// What others are told of a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +63,8 @@ pub(super) struct Book {
     drain: Duration,
     /// Counts changes of the list.
     version: u64,
+    /// The latest version that is written, and since when it is.
+    written: Option<(u64, Timestamp)>,
     /// Counts what proxies were begun to be waited for.
     waits: u64,
     drained: VecDeque<ReplicaId>,
@@ -80,8 +85,11 @@ enum State {
     Unlisted,
     Healthy,
     Unhealthy,
+    /// The list of this version is the first that says so.
     Draining {
-        until: Timestamp,
+        version: u64,
+        /// How long it may keep its requests, once that list is written: before, no proxy can know.
+        until: Option<Timestamp>,
         /// How often in a row each proxy said that it is empty.
         empty: Vec<u8>,
     },
@@ -111,6 +119,7 @@ impl Book {
             readings: vec![None; proxies.unwrap_or(0)],
             drain,
             version: 0,
+            written: None,
             waits: 0,
             drained: VecDeque::new(),
             overdue: VecDeque::new(),
@@ -123,7 +132,7 @@ impl Book {
     }
 
     /// Takes what happened to a replica.
-    pub(super) fn on_event(&mut self, now: Timestamp, event: &TargetEvent) {
+    pub(super) fn on_event(&mut self, event: &TargetEvent) {
         let id = event.replica;
         match event.change {
             ReplicaChange::Starting => {
@@ -147,11 +156,15 @@ impl Book {
                 State::Draining { .. } | State::Leaving { .. } | State::Left => None,
             }),
             ReplicaChange::Draining => {
-                let until = now + self.drain;
+                let version = self.version + 1;
                 let empty = vec![0; self.readings.len()];
                 self.waits += 1;
                 self.set(id, |state| match state {
-                    State::Healthy | State::Unhealthy => Some(State::Draining { until, empty }),
+                    State::Healthy | State::Unhealthy => Some(State::Draining {
+                        version,
+                        until: None,
+                        empty,
+                    }),
                     State::Unlisted
                     | State::Draining { .. }
                     | State::Leaving { .. }
@@ -198,18 +211,32 @@ impl Book {
 
     /// Takes that this version of the list is what others read.
     pub(super) fn on_written(&mut self, now: Timestamp, written: u64) {
+        if self.written.is_none_or(|(before, _)| before != written) {
+            self.written = Some((written, now));
+        }
         for row in self.rows.values_mut() {
-            if let State::Leaving {
-                version,
-                until: until @ None,
-                forgotten,
-            } = &mut row.state
-                && *version <= written
-            {
-                *until = Some(now + FORGOTTEN_WITHIN);
-                self.waits += 1;
-                // What they said before is of an earlier list.
-                forgotten.fill(false);
+            match &mut row.state {
+                State::Draining {
+                    version,
+                    until: until @ None,
+                    ..
+                } if *version <= written => *until = Some(now + self.drain),
+                State::Leaving {
+                    version,
+                    until: until @ None,
+                    forgotten,
+                } if *version <= written => {
+                    *until = Some(now + FORGOTTEN_WITHIN);
+                    self.waits += 1;
+                    // What they said before is of an earlier list.
+                    forgotten.fill(false);
+                }
+                State::Unlisted
+                | State::Healthy
+                | State::Unhealthy
+                | State::Draining { .. }
+                | State::Leaving { .. }
+                | State::Left => {}
             }
         }
     }
@@ -230,7 +257,9 @@ impl Book {
         let mut left = Vec::new();
         for (&id, row) in &self.rows {
             match row.state {
-                State::Draining { until, .. } if until <= now && self.has_a_word() => {
+                State::Draining {
+                    until: Some(until), ..
+                } if until <= now && self.has_a_word() => {
                     let (index, why) = (row.index, self.last_word(row.address));
                     self.overdue.push_back(Overdue { index, why });
                     left.push((id, false));
@@ -258,7 +287,7 @@ impl Book {
     /// Returns when [`Book::on_timeout`] has something to do.
     pub(super) fn poll_timeout(&self) -> Option<Timestamp> {
         let due = |row: &Row| match row.state {
-            State::Draining { until, .. } => self.has_a_word().then_some(until),
+            State::Draining { until, .. } => until.filter(|_| self.has_a_word()),
             State::Leaving { until, .. } => until,
             State::Unlisted | State::Healthy | State::Unhealthy | State::Left => None,
         };
@@ -303,6 +332,30 @@ impl Book {
             State::Unlisted | State::Healthy | State::Unhealthy | State::Left => false,
         };
         (self.has_a_word() && self.rows.values().any(waits)).then_some(self.waits)
+    }
+
+    /// Returns the proxies that know other endpoints than the list has that is written for them, and
+    /// have had the time to read it.
+    pub(super) fn deaf(&self, now: Timestamp) -> BTreeSet<usize> {
+        let is_read = |&(written, since): &(u64, Timestamp)| {
+            written == self.version && now.since(since) >= FOLLOWED_WITHIN
+        };
+        if !self.written.as_ref().is_some_and(is_read) {
+            return BTreeSet::new();
+        }
+        let follows = |known: &BTreeMap<SocketAddr, RoutedEndpoint>| {
+            self.rows.values().all(|row| match row.state.health() {
+                Some(health) => known
+                    .get(&row.address)
+                    .is_some_and(|endpoint| endpoint.is_draining == (health == Health::Draining)),
+                None => true,
+            })
+        };
+        let known = self.readings.iter().enumerate();
+        known
+            .filter(|(_, known)| known.as_ref().is_some_and(|known| !follows(known)))
+            .map(|(proxy, _)| proxy)
+            .collect()
     }
 
     /// Tells whether there is no replica.

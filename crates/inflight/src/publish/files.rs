@@ -66,6 +66,19 @@ pub(super) fn replace(file: &Path, content: &[u8]) -> io::Result<()> {
     beside(file, content, |next| fs::rename(next, file))
 }
 
+/// Looks whether a file has the content that it was given, and puts it in place of what is there if
+/// it has not. Tells whether it did: somebody else removed or changed it.
+///
+/// # Errors
+/// It cannot be written.
+pub(super) fn restore(file: &Path, content: &[u8]) -> io::Result<bool> {
+    if fs::read(file).is_ok_and(|found| found == content) {
+        return Ok(false);
+    }
+    replace(file, content)?;
+    Ok(true)
+}
+
 /// Puts a file where there is none, and tells whether it could be replaced.
 ///
 /// # Errors

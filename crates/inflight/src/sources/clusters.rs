@@ -93,12 +93,12 @@ fn pause_in_haste(readings: u32, is_failing: bool) -> Duration {
 
 /// Returns where the endpoints of one cluster are told; an Envoy that knows no filter tells of all.
 fn path(prefix: &str, cluster: &str) -> String {
-    let letter = |byte: u8| match byte {
-        b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' | b'_' | b'-' => char::from(byte).to_string(),
-        // `\xHH` of RE2, each character as the query spells it.
-        byte => format!("%5Cx%7B{byte:02x}%7D"),
+    let letter = |c: char| match c {
+        '0'..='9' | 'A'..='Z' | 'a'..='z' | '_' | '-' => c.to_string(),
+        // `\x{H}` of RE2, which is of a character and not of a byte, as the query spells it.
+        c => format!("%5Cx%7B{:02x}%7D", u32::from(c)),
     };
-    let name: String = cluster.bytes().map(letter).collect();
+    let name: String = cluster.chars().map(letter).collect();
     let prefix = prefix.trim_end_matches('/');
     format!("{prefix}/clusters?format=json&filter=%5E{name}%24")
 }
@@ -124,12 +124,13 @@ struct Told {
 
 impl Follower {
     async fn run(mut self) {
-        let (mut is_failing, mut lacks_waiting) = (false, false);
+        let (mut failing, mut lacks_waiting) = (None, false);
         let (mut haste, mut readings) = (None, 0_u32);
         loop {
             let told = self.read().await;
             match &told {
-                Err(why) if !is_failing => warn!(
+                // The first reason may hide another: nobody there yet, then a cluster that is not.
+                Err(why) if failing.as_ref() != Some(why) => warn!(
                     fleet = self.fleet,
                     envoy = self.envoy,
                     why,
@@ -144,14 +145,14 @@ impl Follower {
                          (rq_pending_active): a replica that drains may be ended with some of them"
                     );
                 }
-                Ok(_) if is_failing => info!(
+                Ok(_) if failing.is_some() => info!(
                     fleet = self.fleet,
                     envoy = self.envoy,
                     "an Envoy tells what it has at which replica"
                 ),
                 Ok(_) | Err(_) => {}
             }
-            is_failing = told.is_err();
+            failing = told.as_ref().err().cloned();
             let reading = RoutedReading {
                 proxy: self.proxy,
                 endpoints: told.map(|told| told.endpoints),
@@ -165,7 +166,7 @@ impl Follower {
             }
             readings = readings.saturating_add(1);
             let pause = match haste {
-                Some(_) => pause_in_haste(readings, is_failing),
+                Some(_) => pause_in_haste(readings, failing.is_some()),
                 None => self.every,
             };
             tokio::select! {
@@ -443,6 +444,10 @@ mod tests {
         assert_eq!(
             path("/admin/", "a.b&c"),
             "/admin/clusters?format=json&filter=%5Ea%5Cx%7B2e%7Db%5Cx%7B26%7Dc%24"
+        );
+        assert_eq!(
+            path("/", "\u{e9}"),
+            "/clusters?format=json&filter=%5E%5Cx%7Be9%7D%24"
         );
     }
 }

@@ -97,7 +97,9 @@ fn why(fleet: &Fleet) -> String {
     let crash = crash.map_or(String::new(), |crash| {
         format!("{name}: {}\n", crashed(crash))
     });
-    held + &reason(fleet) + &crash
+    let unwritten = (fleet.unwritten.iter())
+        .map(|(file, why)| format!("{name}: {file} cannot be written: {why}\n"));
+    held + &reason(fleet) + &crash + &unwritten.collect::<String>()
 }
 
 /// Says what the last crash was.

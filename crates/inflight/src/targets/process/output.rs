@@ -19,7 +19,14 @@ const TAIL_LINES: usize = 20;
 pub(super) struct Tail(Arc<Mutex<VecDeque<String>>>);
 
 impl Tail {
-    fn push(&self, line: String) {
+    /// Keeps a line. Messages show it on terminals, which what a server writes must not steer.
+    fn push(&self, line: &str) {
+        let shown = |c: char| match c {
+            '\t' => ' ',
+            c if c.is_control() => char::REPLACEMENT_CHARACTER,
+            c => c,
+        };
+        let line = line.chars().map(shown).collect();
         let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if lines.len() >= TAIL_LINES {
             lines.pop_front();
@@ -48,7 +55,7 @@ pub(super) async fn follow(
     let mut splitter = LineSplitter::default();
     let mut emit = |line: &str| {
         printer.line(format!("{prefix} | {line}").into_bytes());
-        tail.push(line.to_owned());
+        tail.push(line);
     };
     let mut buffer = vec![0; LINE_BYTES];
     loop {
@@ -104,6 +111,13 @@ impl LineSplitter {
 mod tests {
     use super::*;
 
+    #[test]
+    fn what_a_server_writes_steers_no_terminal_that_a_message_is_shown_on() {
+        let tail = Tail::default();
+        tail.push("a\tb\u{1b}[2Jc\u{7}");
+        assert_eq!(tail.lines(), ["a b\u{fffd}[2Jc\u{fffd}"]);
+    }
+
     fn split(chunks: &[&[u8]]) -> Vec<String> {
         let mut splitter = LineSplitter::default();
         let mut lines = Vec::new();
@@ -138,7 +152,7 @@ mod tests {
     fn the_tail_keeps_the_last_lines() {
         let tail = Tail::default();
         for number in 0..TAIL_LINES + 3 {
-            tail.push(number.to_string());
+            tail.push(&number.to_string());
         }
         let lines = tail.lines();
         assert_eq!(lines.len(), TAIL_LINES);
