@@ -24,8 +24,9 @@ fn the_committed_code_is_what_the_generator_makes() {
     for entry in fs::read_dir(&out).unwrap() {
         let name = entry.unwrap().file_name();
         let made = fs::read_to_string(out.join(&name)).unwrap();
-        // The generator silences what does not speak: calls have names in camel case here.
-        let made = made.replace("                    #[allow(non_camel_case_types)]\n", "");
+        // The generator silences a lint that its own types do not meet.
+        let is_code = |line: &&str| !line.contains("(non_camel_case_types)");
+        let made: String = made.split_inclusive('\n').filter(is_code).collect();
         let committed = root.join("src/generated").join(&name);
         if std::env::var_os("UPDATE").is_some() {
             fs::write(&committed, &made).unwrap();

@@ -11,6 +11,8 @@ mod peers;
 mod permit;
 mod published;
 mod roster;
+#[cfg(test)]
+pub(crate) mod sample;
 mod timings;
 
 use std::collections::BTreeMap;

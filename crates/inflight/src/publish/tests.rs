@@ -1,48 +1,24 @@
 use std::fs;
 use std::process::Command;
 
-use inflight_core::admission::{
-    AdmissionConfig, AdmissionScope, Gate, GateConfig, ModelConfig, QueueBounds, When,
-};
-use inflight_core::{Bytes, ReplicaId, Slots};
+use inflight_core::ReplicaId;
 use tokio::time::timeout;
 
 use super::*;
 use crate::clock::Clock;
 use crate::config::PrometheusFile;
-use crate::fleet::{Board, Published, Sources};
+use crate::fleet::{Published, Sources, sample};
 use crate::ports::{NamedPorts, ReplicaChange};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A fleet of whose replicas others are told.
 fn fleet() -> Arc<Fleet> {
-    let clock = Clock::start();
-    let gate = GateConfig {
-        models: vec![ModelConfig { slots: Slots::ONE }],
-        queue: QueueBounds {
-            requests: 1,
-            bytes: Bytes(1),
-            wait: Duration::from_secs(30),
-            cold_wait: Duration::from_secs(300),
-        },
-        admission: AdmissionConfig {
-            threshold: 3.0,
-            reopen: 2.4,
-            when: When::AtMax,
-            scope: AdmissionScope::Off,
-            sessions_max: 100,
-            session_idle: Duration::from_secs(60),
-        },
-        bucket: Duration::from_millis(100),
-    };
-    let gate = Gate::new(gate, clock.now());
-    let board = Board::new("staffing", 1, Replicas::ZERO, Replicas::ONE);
     let sources = Sources {
         published: Some(Published::default()),
         ..Sources::default()
     };
-    Fleet::with_sources("f", clock, gate, board, sources)
+    sample::fleet("f", Clock::start(), sources)
 }
 
 fn event(index: u32, change: ReplicaChange) -> TargetEvent {

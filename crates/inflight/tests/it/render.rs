@@ -246,12 +246,15 @@ fleets:
     scaling: { target: 50 }
 ";
 
-/// Runs the command in a folder with the fleets above; returns its exit code and what it said.
-fn rendered(folder: &Folder, arguments: &[&str]) -> (Option<i32>, String, String) {
-    fs::write(folder.0.join("inflight.yaml"), FLEETS).unwrap();
+/// Runs the product in a folder with these fleets; returns its exit code and what it said.
+pub(crate) fn run_on(
+    fleets: &str,
+    folder: &Folder,
+    arguments: &[&str],
+) -> (Option<i32>, String, String) {
+    fs::write(folder.0.join("inflight.yaml"), fleets).unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_inflight"))
         .current_dir(&folder.0)
-        .arg("render")
         .args(arguments)
         .output()
         .unwrap();
@@ -261,6 +264,10 @@ fn rendered(folder: &Folder, arguments: &[&str]) -> (Option<i32>, String, String
         text(output.stdout),
         text(output.stderr),
     )
+}
+
+fn rendered(folder: &Folder, arguments: &[&str]) -> (Option<i32>, String, String) {
+    run_on(FLEETS, folder, &[&["render"], arguments].concat())
 }
 
 #[test]

@@ -2,10 +2,9 @@
 //! and the commands.
 
 use std::fs;
-use std::process::Command;
 
 use crate::judges::{agrees, envoy};
-use crate::render::Folder;
+use crate::render::{Folder, run_on};
 
 const FLEETS: &str = "
 version: 1
@@ -34,20 +33,8 @@ fleets:
     scaling: { target: 50 }
 ";
 
-/// Runs the product in a folder with the fleets above; returns its exit code and what it said.
 fn run(folder: &Folder, arguments: &[&str]) -> (Option<i32>, String, String) {
-    fs::write(folder.0.join("inflight.yaml"), FLEETS).unwrap();
-    let output = Command::new(env!("CARGO_BIN_EXE_inflight"))
-        .current_dir(&folder.0)
-        .args(arguments)
-        .output()
-        .unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (
-        output.status.code(),
-        text(output.stdout),
-        text(output.stderr),
-    )
+    run_on(FLEETS, folder, arguments)
 }
 
 #[test]

@@ -1,41 +1,23 @@
 //! The page's series: bounded, whole, and gone with their fleet.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
-use inflight_core::admission::{
-    AdmissionConfig, AdmissionScope, Arrival, Gate, GateConfig, ModelConfig, QueueBounds, When,
-};
-use inflight_core::{Bytes, ModelIndex, Replicas, SessionKey, Slots};
+use inflight_core::admission::Arrival;
+use inflight_core::{ModelIndex, SessionKey};
 
 use tokio::sync::mpsc;
 
 use super::*;
 use crate::api::Access;
-use crate::fleet::{Board, Member, Roster};
+use crate::fleet::{Member, Roster, Sources, sample};
 use crate::story::Story;
 
 fn fleet(name: &str, clock: Clock) -> Arc<Fleet> {
-    let gate = GateConfig {
-        models: vec![ModelConfig { slots: Slots::ONE }],
-        queue: QueueBounds {
-            requests: 1,
-            bytes: Bytes(1),
-            wait: Duration::from_secs(30),
-            cold_wait: Duration::from_secs(300),
-        },
-        admission: AdmissionConfig {
-            threshold: 3.0,
-            reopen: 2.4,
-            when: When::AtMax,
-            scope: AdmissionScope::NewSessions,
-            sessions_max: 100_000,
-            session_idle: Duration::from_secs(60),
-        },
-        bucket: Duration::from_millis(100),
+    let sources = Sources {
+        has_gateway: true,
+        ..Sources::default()
     };
-    let board = Board::new("staffing", 1, Replicas::ZERO, Replicas::ONE);
-    Fleet::new(name, clock, Gate::new(gate, clock.now()), board)
+    sample::fleet(name, clock, sources)
 }
 
 /// Returns the page of an API that shows these fleets.

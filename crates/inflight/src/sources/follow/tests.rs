@@ -1,47 +1,19 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use inflight_core::admission::{
-    AdmissionConfig, AdmissionScope, Gate, GateConfig, ModelConfig, QueueBounds, When,
-};
 use inflight_core::load::{InstanceId, Standing};
-use inflight_core::{Bytes, Replicas, Slots};
 
 use super::*;
 use crate::clock::Clock;
-use crate::fleet::{Board, Peers, Published, Serving, Sources};
-
-fn gate() -> GateConfig {
-    GateConfig {
-        models: vec![ModelConfig { slots: Slots::ONE }],
-        queue: QueueBounds {
-            requests: 1,
-            bytes: Bytes(1),
-            wait: Duration::from_secs(30),
-            cold_wait: Duration::from_secs(300),
-        },
-        admission: AdmissionConfig {
-            threshold: 3.0,
-            reopen: 2.4,
-            when: When::AtMax,
-            scope: AdmissionScope::NewSessions,
-            sessions_max: 100,
-            session_idle: Duration::from_secs(60),
-        },
-        bucket: Duration::from_millis(100),
-    }
-}
+use crate::fleet::{Peers, Published, Serving, Sources, sample};
 
 /// A fleet of whose replicas others are told.
 fn fleet() -> Arc<Fleet> {
-    let clock = Clock::start();
-    let gate = Gate::new(gate(), clock.now());
-    let board = Board::new("staffing", 1, Replicas::ZERO, Replicas::ONE);
     let sources = Sources {
         peers: Some(Peers::new(InstanceId(1), 1)),
         published: Some(Published::default()),
         ..Sources::default()
     };
-    Fleet::with_sources("f", clock, gate, board, sources)
+    sample::fleet("f", Clock::start(), sources)
 }
 
 /// Fails in a way that no reader should.
